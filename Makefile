@@ -1,0 +1,28 @@
+# make demo   set up, then forget two of ten clients and write a report (about a minute)
+# make test   set up, then every check
+PYTHON ?= python3
+VENV := .venv
+STAMP := $(VENV)/.up-to-date
+
+.PHONY: demo test lint bench
+
+demo: $(STAMP)
+	$(VENV)/bin/fupareto demo
+
+test: $(STAMP) lint
+	$(VENV)/bin/python -m pytest
+
+lint: $(STAMP)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+bench: $(STAMP)
+	$(VENV)/bin/python benchmarks/fedavg_round.py
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fupareto needs Python 3.11 or newer")'
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV) (a minute or two, once)"
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""Make a federated model forget clients, keep it useful for everyone else, and prove it."""

@@ -1,0 +1,1 @@
+"""Measurements of a model against a request: forgetting, utility, cost."""

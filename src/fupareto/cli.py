@@ -1,0 +1,258 @@
+"""What does a user type? Thin commands; heavy imports happen inside them, so that --help is quick."""
+
+import json
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fupareto.errors import UserError
+
+if TYPE_CHECKING:
+    from fupareto.runs import Run
+
+app = typer.Typer(
+    help="Make a federated model forget clients, keep it useful for everyone else, and prove it.",
+    epilog="Start with: fupareto demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="List data sets and download them.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+Out = Annotated[Path, typer.Option(help="Run directory to write.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue a run that was interrupted or killed.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
+Root = Annotated[
+    Path | None,
+    typer.Option("--data", help="Directory of the data sets [default: $FUPARETO_DATA or ~/.cache/fupareto/data]."),
+]
+
+
+@app.command()
+def demo(
+    seed: Annotated[int, typer.Option(help="Everything random comes from it.")] = 0,
+    out: Out = Path("runs/demo"),
+    resume: Resume = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train ten clients on real handwritten digits, forget two of them, and show the result (about a minute)."""
+    from fupareto.config import Experiment
+    from fupareto.experiment import default_request, stored_experiment
+    from fupareto.runs import Run
+
+    experiment = Experiment(seed=seed)
+    if not resume and Run.begun(out / "training"):
+        if stored_experiment(Run.open(out / "training")).name != experiment.name:
+            raise UserError(f"{out} holds another run; choose another --out")
+        shutil.rmtree(out)  # an earlier demo: made by this command, and made again in a minute
+    _say(quiet, f"Training {experiment.partition.clients} clients on {experiment.data.source}, seed {seed}.")
+    _train(experiment, out / "training", resume, None, quiet)
+    forget = ", ".join(default_request(experiment).clients)
+    _say(quiet, f"Clients {forget} carry a backdoor and ask to be forgotten.")
+    _finish(_unlearn(out / "training", out, None, None, {}, resume, None, quiet), as_json)
+
+
+@app.command()
+def train(
+    experiment: Annotated[Path, typer.Argument(help="Experiment file (TOML); see experiments/.")],
+    out: Out,
+    seed: Annotated[int | None, typer.Option(help="Seed instead of the file's.")] = None,
+    resume: Resume = False,
+    root: Root = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train a federated model with FedAvg."""
+    from fupareto import config
+
+    loaded = config.load(experiment)
+    if seed is not None:
+        loaded = config.validate({**loaded.model_dump(), "seed": seed}, "--seed")
+    run = _train(loaded, out, resume, root, quiet)
+    _finish(run, as_json)
+
+
+@app.command()
+def unlearn(
+    trained: Annotated[Path, typer.Argument(help="Run directory of a finished `fupareto train`.")],
+    out: Out,
+    clients: Annotated[
+        str | None, typer.Option(help="Who is to be forgotten, e.g. 3,7 [default: the experiment's request].")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="fupareto, fupareto:paper, fedavg, or package.module:Class.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A method's option, e.g. --set lr=0.01 (repeatable).")
+    ] = None,
+    resume: Resume = False,
+    root: Root = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Forget clients, recover, audit, and write the report."""
+    ids = None if clients is None else tuple(c.strip() for c in clients.split(",") if c.strip())
+    _finish(_unlearn(trained, out, ids, method, _options(set_ or []), resume, root, quiet), as_json)
+
+
+@app.command()
+def audit(
+    run: Annotated[Path, typer.Argument(help="Run directory.")], root: Root = None, as_json: Json = False
+) -> None:
+    """Measure a run's models anew and write summary.json."""
+    from fupareto import experiment
+    from fupareto.runs import Run
+
+    place = Run.open(run)
+    experiment.audit(place, root)
+    _finish(place, as_json)
+
+
+@app.command()
+def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
+    """Write report.html, one page that opens offline."""
+    from fupareto.runs import Run
+
+    typer.echo(_report(Run.open(run)))
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories.")],
+    out: Annotated[Path | None, typer.Option(help="Also write the comparison as an HTML page.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show runs side by side."""
+    from fupareto.runs import Run
+
+    places = [Run.open(path) for path in runs]
+    summaries = {str(place.path): place.summary for place in places}
+    if as_json:
+        typer.echo(json.dumps(summaries, indent=2))
+    else:
+        from fupareto.report.table import comparison_table, show
+
+        show(comparison_table(summaries))
+    if out is not None:
+        from fupareto.report import render_comparison
+
+        html = render_comparison([(str(p.path), p.summary, p.rounds()) for p in places])
+        try:
+            out.write_text(html)
+        except OSError as error:
+            raise UserError(f"cannot write {out}: {error.strerror}") from error
+        typer.echo(f"Comparison: {out}", err=True)
+
+
+@data_app.command("list")
+def data_list(root: Root = None) -> None:
+    """Say which data sets there are, and which are on disk."""
+    from fupareto.data import SOURCES, status
+
+    found = status(root)
+    for name, about in SOURCES.items():
+        typer.echo(f"{name:14} {about}\n{'':14} {found[name]}")
+
+
+@data_app.command("get")
+def data_get(
+    name: Annotated[str, typer.Argument(help="fashion-mnist, cifar10, cifar100 or gtsrb.")],
+    root: Root = None,
+    quiet: Quiet = False,
+) -> None:
+    """Download a public data set, check it and unpack it; an interrupted download continues."""
+    from fupareto.data.download import get
+    from fupareto.progress import download
+
+    with download(quiet) as show:
+        typer.echo(get(name, root, show))
+
+
+def main() -> None:
+    """Run the command; exit code 2 for the user's mistake, 130 when interrupted, 1 for ours."""
+    try:
+        app()
+    except UserError as error:
+        typer.echo(f"Error: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("\nInterrupted. Every finished round is on disk.", err=True)
+        if sys.argv[1:2] in (["demo"], ["train"], ["unlearn"]):
+            again = [a for a in sys.argv[1:] if a != "--resume"]
+            typer.echo(f"Continue with: fupareto {shlex.join(again)} --resume", err=True)
+        sys.exit(130)
+
+
+def _train(experiment: Any, out: Path, resume: bool, root: Path | None, quiet: bool) -> "Run":
+    from fupareto import experiment as experiments
+    from fupareto.progress import rounds
+
+    with rounds("training", experiment.train.rounds, quiet) as watch:
+        return experiments.train(experiment, out, resume=resume, root=root, watch=watch)
+
+
+def _unlearn(
+    trained: Path,
+    out: Path,
+    clients: tuple[str, ...] | None,
+    method: str | None,
+    options: dict[str, Any],
+    resume: bool,
+    root: Path | None,
+    quiet: bool,
+) -> "Run":
+    from fupareto import experiment as experiments
+    from fupareto.progress import rounds
+
+    with rounds("unlearning", 200, quiet) as watch:
+        return experiments.unlearn(
+            trained, out, clients=clients, method=method, options=options, resume=resume, root=root, watch=watch
+        )
+
+
+def _finish(run: "Run", as_json: bool) -> None:
+    """Write the report and show the result."""
+    path = _report(run)
+    if as_json:
+        typer.echo(json.dumps(run.summary, indent=2))
+        return
+    from fupareto.report.table import show, stage_table
+
+    show(stage_table(run.summary))
+    if run.summary["verdict"]:
+        typer.echo(run.summary["verdict"])
+    typer.echo(f"Summary: {run.path / 'summary.json'}\nReport:  {path}")
+
+
+def _report(run: "Run") -> Path:
+    from fupareto.report import render
+
+    return run.save_report(render(run.summary, run.rounds(), run.config))
+
+
+def _options(pairs: list[str]) -> dict[str, Any]:
+    """Read key=value pairs as TOML has them; a bare word is text."""
+    import tomllib
+
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UserError(f"--set takes key=value, not {pair!r}")
+        try:
+            options[key] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            options[key] = value
+    return options
+
+
+def _say(quiet: bool, text: str) -> None:
+    if not quiet:
+        typer.echo(text, err=True)

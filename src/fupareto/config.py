@@ -1,0 +1,136 @@
+"""What is an experiment? A TOML file, validated; an empty one is the demo on the embedded digits."""
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from fupareto.errors import UserError
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Data(_Section):
+    """Which samples."""
+
+    source: str = "digits"  # digits, fashion-mnist, cifar10, cifar100, gtsrb, or the path of an .npz file
+    samples: int | None = Field(None, gt=0)  # a stratified subset; None: all
+
+
+class Partition(_Section):
+    """How samples fall to clients."""
+
+    kind: Literal["dirichlet", "pat", "iid"] = "dirichlet"
+    clients: int = Field(10, ge=2)
+    alpha: float = Field(0.5, gt=0)  # of the Dirichlet partition
+    classes_per_client: int = Field(2, ge=1)  # of the pathological partition
+    balance: bool = True  # of the pathological partition
+
+
+class Backdoor(_Section):
+    """The trigger that makes forgetting measurable, put into the clients of the request."""
+
+    enabled: bool = True
+    portion: float = Field(0.8, gt=0, le=1)  # of each training batch
+    asr_split: Literal["train", "test"] = "train"
+
+
+class Training(_Section):
+    """FedAvg over all clients."""
+
+    rounds: int = Field(200, gt=0)
+    lr: float = Field(0.5, gt=0)
+    decay: float = Field(0.999, gt=0, le=1)
+    epochs: int = Field(1, gt=0)
+    batch_size: int = Field(20, gt=0)
+
+
+class Requested(_Section):
+    """Who wants to be forgotten: ids, or a number of clients drawn by the seed."""
+
+    clients: int | list[str] = 2
+
+    @field_validator("clients", mode="before")
+    @classmethod
+    def _ids_are_text(cls, value: Any) -> Any:
+        return [str(v) for v in value] if isinstance(value, list) else value
+
+    @field_validator("clients")
+    @classmethod
+    def _someone(cls, value: int | list[str]) -> int | list[str]:
+        if value == [] or (isinstance(value, int) and value < 1):
+            raise ValueError("names nobody; give ids, or a number of at least 1")
+        return value
+
+
+class Unlearning(_Section):
+    """Which method forgets, with its options."""
+
+    method: str = "fupareto"
+    options: dict[str, Any] = Field(default_factory=lambda: {"lr": 0.05, "rounds": 40, "recovery_rounds": 20})
+
+
+class Experiment(_Section):
+    """A federation, its training and a request."""
+
+    name: str = "demo"
+    seed: int = Field(0, ge=0)
+    data: Data = Data()
+    partition: Partition = Partition()
+    backdoor: Backdoor = Backdoor()
+    model: str = "mlp"  # mlp, lenet5, cnn, nfresnet18, or package.module:function
+    train: Training = Training()
+    request: Requested = Requested()
+    unlearn: Unlearning = Unlearning()
+
+    @model_validator(mode="after")
+    def _somebody_stays(self) -> "Experiment":
+        asked = self.request.clients
+        count = asked if isinstance(asked, int) else len(set(asked))
+        if count >= self.partition.clients:
+            raise ValueError(
+                f"request.clients forgets {count} of {self.partition.clients} clients; nobody would be left"
+            )
+        return self
+
+
+def load(path: Path) -> Experiment:
+    """Read an experiment file; a relative .npz path is relative to the file."""
+    try:
+        raw = tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise UserError(f"there is no experiment file {path}") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML: {error}") from error
+    experiment = validate(raw, str(path))
+    source = experiment.data.source
+    if source.endswith(".npz") and not Path(source).is_absolute():
+        data = experiment.data.model_copy(update={"source": str((path.parent / source).resolve())})
+        experiment = experiment.model_copy(update={"data": data})
+    return experiment
+
+
+def validate(raw: dict[str, Any], where: str) -> Experiment:
+    """Turn plain values into an experiment, naming every wrong key at once."""
+    try:
+        return Experiment.model_validate(raw)
+    except ValidationError as error:
+        raise UserError(explain(error, where)) from error
+
+
+def explain(error: ValidationError, where: str) -> str:
+    """Say in a line per mistake where it is and what would be right."""
+    lines = []
+    for mistake in error.errors():
+        key = ".".join(str(part) for part in mistake["loc"] if part not in ("int", "list[str]")) or "the file"
+        if mistake["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            lines.append(f"  {key}: unknown key")
+        else:
+            message = mistake["msg"].removeprefix("Value error, ")
+            lines.append(f"  {key} = {mistake['input']!r}: {message}" if key != "the file" else f"  {message}")
+    return f"{where} is not right:\n" + "\n".join(dict.fromkeys(lines))

@@ -1,0 +1,232 @@
+"""How do the published files of each source read, and what is wrong with a file that does not?
+
+Every reader returns the pool as stored (training samples first), unscaled; a broken file is a
+:class:`UserError` that names it. Nothing here unpickles.
+"""
+
+import csv
+import gzip
+import struct
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fupareto.errors import UserError
+
+IDX = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+CIFAR10 = (
+    *(f"cifar-10-batches-bin/data_batch_{i}.bin" for i in range(1, 6)),
+    "cifar-10-batches-bin/test_batch.bin",
+)
+CIFAR100 = ("cifar-100-binary/train.bin", "cifar-100-binary/test.bin")
+SIDE = 32
+PIXELS = 3 * SIDE * SIDE
+DEFAULT_TRAIN_FRACTION = 0.8
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Samples as stored: images (N, C, H, W) or features (N, F), and their labels."""
+
+    x: Array
+    y: Array
+    train_fraction: float
+
+
+def _merge(where: Path, x_train: Array, y_train: Array, x_test: Array, y_test: Array) -> Pool:
+    for part, x, y in (("training", x_train, y_train), ("test", x_test, y_test)):
+        if len(x) != len(y):
+            raise UserError(f"{where}: {len(x)} {part} samples but {len(y)} {part} labels; they must be as many")
+        if len(x) == 0:
+            raise UserError(f"{where}: no {part} samples; both parts must hold some")
+    if x_train.shape[1:] != x_test.shape[1:]:
+        raise UserError(
+            f"{where}: training samples have shape {x_train.shape[1:]}, test samples {x_test.shape[1:]}; "
+            "they must be alike"
+        )
+    fraction = len(x_train) / (len(x_train) + len(x_test))
+    return Pool(np.concatenate([x_train, x_test]), np.concatenate([y_train, y_test]), fraction)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path} cannot be read ({error}); it is damaged or cut short, fetch it again") from error
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """Read one IDX file of unsigned bytes (magic 0x0000 08 dims, big-endian sizes, values)."""
+    data = _bytes(path)
+    if len(data) < 4 or data[:3] != b"\x00\x00\x08" or not 1 <= data[3] <= 4:
+        raise UserError(f"{path} is not an IDX file of bytes (its first four bytes are {data[:4].hex(' ') or 'none'})")
+    dims = data[3]
+    header = 4 + 4 * dims
+    shape = struct.unpack(f">{dims}I", data[4:header]) if len(data) >= header else ()
+    wanted = header + int(np.prod(shape, dtype=object)) if shape else header
+    if len(data) != wanted:
+        raise UserError(f"{path} holds {len(data)} bytes, its header promises {wanted}; fetch it again")
+    return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
+
+
+def idx_file(folder: Path, name: str) -> Path:
+    """Return the path of an IDX file: the unpacked one if that is there, else the ``.gz``."""
+    return folder / name if (folder / name).is_file() else folder / f"{name}.gz"
+
+
+def read_fashion_mnist(folder: Path) -> Pool:
+    """Read the four IDX files, packed or not."""
+    arrays = []
+    for name, dims in zip(IDX, (3, 1, 3, 1), strict=True):
+        array = read_idx(idx_file(folder, name))
+        if array.ndim != dims:
+            raise UserError(f"{idx_file(folder, name)} has {array.ndim} dimensions, not {dims}; is it another file?")
+        arrays.append(array[:, None] if dims == 3 else array)
+    return _merge(folder, *arrays)
+
+
+def _read_bin(path: Path, label_bytes: int) -> tuple[Array, Array]:
+    """Read CIFAR records: the label bytes (the last one is the fine label), then 3 planes of 32x32."""
+    data = np.frombuffer(_bytes(path), np.uint8)
+    record = label_bytes + PIXELS
+    if data.size == 0 or data.size % record:
+        raise UserError(f"{path} holds {data.size} bytes, not a multiple of {record}; it is cut short, fetch it again")
+    rows = data.reshape(-1, record)
+    return rows[:, label_bytes:].reshape(-1, 3, SIDE, SIDE), rows[:, label_bytes - 1]
+
+
+def _read_bins(folder: Path, names: tuple[str, ...], label_bytes: int) -> Pool:
+    batches = [_read_bin(folder / name, label_bytes) for name in names]
+    x = np.concatenate([batch[0] for batch in batches[:-1]])
+    y = np.concatenate([batch[1] for batch in batches[:-1]])
+    return _merge(folder, x, y, *batches[-1])
+
+
+def read_cifar10(folder: Path) -> Pool:
+    """Read the five training batches and the test batch of the binary release."""
+    return _read_bins(folder, CIFAR10, 1)
+
+
+def read_cifar100(folder: Path) -> Pool:
+    """Read the binary release of CIFAR-100, with its fine labels."""
+    return _read_bins(folder, CIFAR100, 2)
+
+
+def gtsrb_training(folder: Path) -> Path:
+    """Return the folder of the class folders 00000, 00001, ..., of the final release if that is there.
+
+    The other layout is that of the 2011 competition, which has only 26,640 of the 39,209 training images.
+    """
+    final, first = folder / "GTSRB/Final_Training/Images", folder / "GTSRB/Training"
+    return first if first.is_dir() and not final.is_dir() else final
+
+
+def gtsrb_test_labels(folder: Path) -> Path:
+    """Return the file of the test labels, beside the test images or where its own archive unpacks to."""
+    places = [folder / place / "GT-final_test.csv" for place in ("GTSRB/Final_Test/Images", "GTSRB", ".")]
+    return next((path for path in places if path.is_file()), places[0])
+
+
+def read_gtsrb(folder: Path) -> Pool:
+    """Read ``gtsrb.npz`` if it is there, else the official folders of PPM images, resized to 32x32."""
+    if (folder / "gtsrb.npz").is_file():
+        return read_npz(folder / "gtsrb.npz")
+    training = gtsrb_training(folder)
+    tables = sorted(training.glob("[0-9]*/GT-*.csv"))
+    train = [pair for table in tables for pair in _read_table(table, table.parent)]
+    test = _read_table(gtsrb_test_labels(folder), folder / "GTSRB/Final_Test/Images")
+    (x_train, y_train), (x_test, y_test) = _read_images(train), _read_images(test)
+    return _merge(folder / "GTSRB", x_train, y_train, x_test, y_test)
+
+
+def _read_table(path: Path, images: Path) -> list[tuple[Path, int]]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return [(images / row["Filename"], int(row["ClassId"])) for row in csv.DictReader(file, delimiter=";")]
+    except (OSError, KeyError, ValueError, TypeError, csv.Error) as error:
+        raise UserError(f"{path} is not a table with columns Filename;...;ClassId ({error!r})") from error
+
+
+def _read_images(pairs: list[tuple[Path, int]]) -> tuple[Array, Array]:
+    from PIL import Image
+
+    x = np.empty((len(pairs), 3, SIDE, SIDE), np.uint8)
+    for row, (path, _) in zip(x, pairs, strict=True):
+        try:
+            with Image.open(path) as image:
+                small = image.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} cannot be read as an image ({error}); fetch the set again") from error
+        row[:] = np.asarray(small).transpose(2, 0, 1)
+    return x, np.array([label for _, label in pairs], np.int64)
+
+
+def read_npz(path: Path) -> Pool:
+    """Read x_train, y_train, x_test, y_test, or x and y, of which clients train on 80 %."""
+    if not path.is_file():
+        raise UserError(f"there is no file {path}")
+    if not zipfile.is_zipfile(path):
+        raise UserError(f"{path} is not an .npz archive; write it with numpy.savez")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            names = set(archive.files)
+            wanted = next((w for w in (_FOUR, _TWO) if names.issuperset(w)), None)
+            arrays = [archive[name] for name in wanted] if wanted else []
+    except (
+        ValueError,
+        OSError,
+        EOFError,
+        RuntimeError,
+        MemoryError,
+        zlib.error,
+        zipfile.BadZipFile,
+    ) as error:
+        raise UserError(
+            f"{path} cannot be read ({error}); it must hold plain numeric arrays (object arrays are refused: "
+            "loading them could run code)"
+        ) from error
+    if not arrays:
+        raise UserError(f"{path} holds {sorted(names)}; it must hold {', '.join(_FOUR)}, or x and y")
+    if not all(isinstance(array, np.ndarray) for array in arrays):
+        raise UserError(f"{path} holds entries that are not arrays; write it with numpy.savez")
+    arrays[0::2] = [_channels_first(x, path) for x in arrays[0::2]]
+    arrays[1::2] = [y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y for y in arrays[1::2]]
+    if any(y.ndim != 1 for y in arrays[1::2]):
+        raise UserError(f"{path}: labels have shape {arrays[1].shape}; they must be one number per sample")
+    if len(arrays) == 4:
+        return _merge(path, *arrays)
+    x, y = arrays
+    if len(x) != len(y):
+        raise UserError(f"{path}: {len(x)} samples but {len(y)} labels; they must be as many")
+    return Pool(x, y, DEFAULT_TRAIN_FRACTION)
+
+
+_FOUR, _TWO = ("x_train", "y_train", "x_test", "y_test"), ("x", "y")
+
+
+def _channels_first(x: Array, path: Path) -> Array:
+    """Bring (N, H, W) and (N, H, W, C) to (N, C, H, W); features (N, F) stay as they are."""
+    if x.ndim == 2:
+        return x
+    if x.ndim == 3:
+        return x[:, None]
+    if x.ndim == 4 and x.shape[-1] in (1, 3):
+        return x.transpose(0, 3, 1, 2)
+    if x.ndim == 4 and x.shape[1] in (1, 3):
+        return x
+    raise UserError(
+        f"{path}: samples have shape {x.shape}; allowed are (N, features), (N, H, W), (N, H, W, C) and "
+        "(N, C, H, W) with 1 or 3 channels"
+    )

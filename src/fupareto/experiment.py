@@ -1,0 +1,193 @@
+"""How does an experiment file become a federation, a request, and runs?"""
+
+import dataclasses
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fupareto import data, models, parameters, runner
+from fupareto.config import Experiment, validate
+from fupareto.errors import UserError
+from fupareto.federation import Request, SimulatedFederation
+from fupareto.methods import FedAvg
+from fupareto.methods.registry import find
+from fupareto.randomness import stream
+from fupareto.runner import Watch
+from fupareto.runs import Run, without_none
+
+
+def default_request(experiment: Experiment) -> Request:
+    """Return the request of the experiment file; a number of clients is drawn by the seed."""
+    asked, count = experiment.request.clients, experiment.partition.clients
+    if isinstance(asked, int):
+        drawn = stream(experiment.seed, "request").choice(count, asked, replace=False)
+        asked = [str(i) for i in sorted(drawn)]
+    request = Request(tuple(dict.fromkeys(asked)))
+    request.sides([str(i) for i in range(count)])
+    return request
+
+
+def federation(
+    experiment: Experiment, request: Request | None = None, root: Path | None = None, workers: int | None = None
+) -> tuple[SimulatedFederation, Tensor]:
+    """Build the clients and a freshly initialised model; with a request, as they are when it is answered.
+
+    The backdoor sits in the clients of the experiment's own request. Once such a client asks to be forgotten, its
+    objective sees triggered samples only: what must go is the mark.
+    """
+    source = data.load(experiment.data.source, root, experiment.data.samples, experiment.seed)
+    partition = experiment.partition
+    parts = data.partition(
+        source.y.numpy(),
+        partition.clients,
+        partition.kind,
+        stream(experiment.seed, "partition"),
+        alpha=partition.alpha,
+        classes_per_client=partition.classes_per_client,
+        balance=partition.balance,
+    )
+    marked = default_request(experiment).clients if experiment.backdoor.enabled else ()
+    if marked and source.x.dim() != 4:
+        raise UserError(
+            f"the backdoor needs images, but {source.name} has samples of shape {tuple(source.x.shape[1:])}; "
+            "set enabled = false in [backdoor]"
+        )
+    clients = data.clients(
+        source,
+        parts,
+        experiment.seed,
+        marked=marked,
+        forget=request.clients if request else (),
+        portion=experiment.backdoor.portion,
+        asr_split=experiment.backdoor.asr_split,
+        batch_size=experiment.train.batch_size,
+    )
+    model = models.build(experiment.model, tuple(source.x.shape[1:]), source.classes, experiment.seed)
+    engine = SimulatedFederation(model, {i: c.splits for i, c in clients.items()}, workers)
+    return engine, parameters.read(model)
+
+
+def train(
+    experiment: Experiment, out: Path, *, resume: bool = False, root: Path | None = None, watch: Watch | None = None
+) -> Run:
+    """Train the federation's model with FedAvg into the run directory ``out``."""
+    config = {"kind": "train", "experiment": experiment.model_dump(), "versions": versions()}
+    engine, w = federation(experiment, root=root)
+    place = _place(out, config, None, resume)
+    if not place.finished:
+        method = FedAvg(**experiment.train.model_dump())
+        about = default_request(experiment)
+        outcome = runner.run(
+            method, engine, w, None, seed=experiment.seed, place=place, about=about, measure_every=10, watch=watch
+        )
+        place.save_summary(runner.summarise(outcome, _facts(experiment, method.name)))
+    return place
+
+
+def unlearn(
+    trained: Path,
+    out: Path,
+    *,
+    clients: tuple[str, ...] | None = None,
+    method: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    resume: bool = False,
+    root: Path | None = None,
+    watch: Watch | None = None,
+) -> Run:
+    """Answer a request against the model of a training run, into the run directory ``out``.
+
+    What is not said is taken from the experiment file; options given here are added to the file's when the method is
+    the file's.
+    """
+    parent = Run.open(trained)
+    if not parent.finished or parent.config.get("kind") != "train":
+        raise UserError(
+            f"{trained} is not a finished training run; finish it with: fupareto train … --out {trained} --resume"
+        )
+    experiment = stored_experiment(parent)
+    chosen = method or experiment.unlearn.method
+    inherited = experiment.unlearn.options if chosen == experiment.unlearn.method else {}
+    forgetter = find(chosen, {**inherited, **(options or {})})
+    request = default_request(experiment) if clients is None else Request(tuple(dict.fromkeys(clients)))
+    request.sides([str(i) for i in range(experiment.partition.clients)])
+    engine, _ = federation(experiment, request, root)
+    config = {
+        "kind": "unlearn",
+        "experiment": experiment.model_dump(),
+        "method": {"name": chosen, **dataclasses.asdict(forgetter)},
+        "trained": str(trained),
+        "versions": versions(),
+    }
+    place = _place(out, config, request, resume)
+    if not place.finished:
+        w0 = engine.layout.flat(parent.load_model("initial") or {})
+        outcome = runner.run(forgetter, engine, w0, request, seed=experiment.seed, place=place, watch=watch)
+        place.save_summary(runner.summarise(outcome, _facts(experiment, chosen)))
+    return place
+
+
+def audit(place: Run, root: Path | None = None) -> dict[str, Any]:
+    """Measure the models of a finished run anew, write and return the summary."""
+    if not place.finished:
+        raise UserError(f"{place.path} has not come to its end; continue it with --resume first")
+    experiment = stored_experiment(place)
+    if place.config["kind"] == "train":
+        engine, _ = federation(experiment, root=root)
+        sides = default_request(experiment).sides(engine.ids)
+    else:
+        request = Request(tuple(place.request["clients"]))
+        engine, _ = federation(experiment, request, root)
+        sides = request.sides(engine.ids)
+    facts = {key: place.summary[key] for key in FACTS}
+    summary = runner.summarise(runner.Outcome(engine, place, sides), facts)
+    place.save_summary(summary)
+    return summary
+
+
+def stored_experiment(place: Run) -> Experiment:
+    """Return the experiment that a run directory was made from."""
+    return validate(place.config.get("experiment", {}), str(place.path / "config.toml"))
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a result depends on."""
+    return {
+        "fupareto": metadata.version("fupareto"),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+FACTS = ("name", "method", "dataset", "model", "seed", "versions", "created")
+
+
+def _facts(experiment: Experiment, method: str) -> dict[str, Any]:
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    values = (experiment.name, method, experiment.data.source, experiment.model, experiment.seed, versions(), created)
+    return dict(zip(FACTS, values, strict=True))
+
+
+def _place(out: Path, config: dict[str, Any], request: Request | None, resume: bool) -> Run:
+    """Make the run directory, or open it again if it was made for the same work."""
+    if not (resume and Run.begun(out)):
+        received = datetime.now(UTC).isoformat(timespec="seconds")
+        return Run.create(out, config, {"clients": list(request.clients), "received": received} if request else None)
+    place = Run.open(out)
+    differing = [
+        key for key in ("kind", "experiment", "method") if place.config.get(key) != without_none(config).get(key)
+    ]
+    if differing or (request and tuple(place.request["clients"]) != request.clients):
+        raise UserError(
+            f"{out} was made for something else (another {', '.join(differing) or 'request'}); resume it with the "
+            "settings it was started with (see its config.toml), or choose another --out"
+        )
+    return place

@@ -1,0 +1,118 @@
+"""What can a server ask a client, and what comes back? Plain dataclasses that cross a network as they are."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fupareto.losses import Loss
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train locally from ``w`` by plain SGD; ``seed`` feeds dropout, batches keep their order."""
+
+    w: Tensor
+    loss: Loss
+    lr: float
+    epochs: int
+    batch_size: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Full local loss and gradient at ``w``, the module in ``mode`` ("eval", or "train" with dropout active)."""
+
+    w: Tensor
+    loss: Loss
+    mode: str = "eval"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class PseudoGradient:
+    """Loss at ``w`` and (w - w_i) / lr after local epochs of SGD: roughly the sum of the batch gradients."""
+
+    w: Tensor
+    loss: Loss
+    lr: float
+    epochs: int
+    batch_size: int
+    mode: str = "eval"  # of the loss; the epochs run in train mode
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class TrialLosses:
+    """Loss at ``w - step · direction`` for every step, forward passes only."""
+
+    w: Tensor
+    direction: Tensor
+    steps: tuple[float, ...]
+    loss: Loss
+    mode: str = "eval"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Count right answers on the named splits; a client without a split leaves it out of its answer."""
+
+    w: Tensor
+    splits: tuple[str, ...]
+
+
+Question = Train | Gradient | PseudoGradient | TrialLosses | Evaluate
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A local model and the number of samples behind it."""
+
+    w: Tensor
+    size: int
+
+
+@dataclass(frozen=True)
+class LossAndGradient:
+    """A local objective and its gradient, summed over ``steps`` batches (1 for a full gradient)."""
+
+    loss: float
+    gradient: Tensor
+    steps: int
+
+
+@dataclass(frozen=True)
+class Losses:
+    """One loss per trial step."""
+
+    losses: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Split -> samples, right answers and mean cross-entropy."""
+
+    counts: dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """No usable answer, and why."""
+
+    reason: str
+
+
+Answer = Trained | LossAndGradient | Losses | Evaluated
+
+
+class Types:
+    """Questions and answers by class name, for engines that rebuild them from bytes."""
+
+    questions: ClassVar[dict[str, type[Question]]] = {
+        t.__name__: t for t in (Train, Gradient, PseudoGradient, TrialLosses, Evaluate)
+    }
+    answers: ClassVar[dict[str, type[Answer | Failure]]] = {
+        t.__name__: t for t in (Trained, LossAndGradient, Losses, Evaluated, Failure)
+    }

@@ -1,0 +1,116 @@
+"""All clients in this process: the embedded engine, fast enough for a laptop.
+
+A plain eager loop per client, channels-last, on a thread pool of one worker per core with one intra-op thread
+each. Every answer depends on the question, the client and its data alone, and answers are combined in the order
+asked, so results do not depend on the number of workers.
+"""
+
+import copy
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor, nn
+
+from fupareto.errors import UserError
+from fupareto.federation.base import Federation, Traffic
+from fupareto.federation.client import Splits, answer
+from fupareto.federation.questions import Answer, Failure, Question
+from fupareto.models import check_outputs
+from fupareto.parameters import Layout
+
+
+class SimulatedFederation(Federation):
+    """Clients as threads of this process; ``clients`` maps an id to its splits (``train``, ``test``, …)."""
+
+    steps_per_question = 1  # asking again is free here, so the line search stops at the first accepted step
+
+    def __init__(self, model: nn.Module, clients: Mapping[str, Splits], workers: int | None = None) -> None:
+        self.ids = tuple(clients)
+        self.clients = {i: _checked(i, splits) for i, splits in clients.items()}
+        _check_together(model, self.clients)
+        self.layout = Layout.of(model)
+        self.traffic = Traffic()
+        self.workers = workers or os.cpu_count() or 1
+        self._model = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._local = threading.local()
+        self._pool = ThreadPoolExecutor(
+            self.workers, thread_name_prefix="client", initializer=torch.set_num_threads, initargs=(1,)
+        )
+
+    def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
+        """Answer on the pool; a client whose code raises is a Failure with the exception's words."""
+        futures = {i: self._pool.submit(self._answer, i, question) for i, question in questions.items()}
+        try:
+            for i in list(futures):
+                yield i, futures.pop(i).result()
+        finally:
+            for future in futures.values():
+                future.cancel()
+
+    def _answer(self, client: str, question: Question) -> Answer | Failure:
+        try:
+            if not hasattr(self._local, "module"):
+                self._local.module = copy.deepcopy(self._model)
+            return answer(question, self._local.module, self.clients[client], client)
+        except Exception as error:  # whatever a client's code raises is that client's failure, not ours
+            return Failure(f"{type(error).__name__}: {error}")
+
+
+def _checked(client: str, splits: Splits) -> Splits:
+    """Refuse data that cannot be learnt from, and lay images out channels-last."""
+    checked = {}
+    for name in ("train", "test"):
+        if name not in splits:
+            raise UserError(f"client '{client}' has no '{name}' data; give every client a train and a test set")
+    for name, (x, y) in splits.items():
+        where = f"client '{client}', {name} data"
+        if len(x) != len(y):
+            raise UserError(f"{where}: {len(x)} inputs but {len(y)} labels")
+        if len(y) < 1:
+            raise UserError(f"{where}: no samples; leave the client out, or give it data")
+        if y.dtype not in (torch.int64, torch.int32, torch.uint8) or y.dim() != 1:
+            raise UserError(f"{where}: labels must be a vector of integers, not {y.dtype} of shape {tuple(y.shape)}")
+        if not bool(torch.isfinite(x).all()):
+            raise UserError(f"{where}: inputs contain NaN or infinity; clean them first")
+        checked[name] = (_laid_out(x.float()), y.long())
+    return checked
+
+
+def _laid_out(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x.contiguous()
+
+
+def _check_together(model: nn.Module, clients: Mapping[str, Splits]) -> None:
+    """Refuse a federation whose data disagree with each other or with the model's outputs."""
+    if len(clients) < 2:
+        raise UserError(f"a federation needs at least two clients, not {len(clients)}")
+    first = next(iter(clients.values()))["train"][0]
+    shape = tuple(first.shape[1:])
+    with torch.no_grad():
+        was_training = model.training
+        outputs = _outputs(model.eval(), first[:2])
+        model.train(was_training)
+    if outputs.dim() != 2:
+        raise UserError(f"the model must give (batch, classes), not an output of shape {tuple(outputs.shape)}")
+    check_outputs(model, shape, outputs.shape[1])
+    for i, splits in clients.items():
+        for name, (x, y) in splits.items():
+            if tuple(x.shape[1:]) != shape:
+                raise UserError(
+                    f"client '{i}', {name} data: samples of shape {tuple(x.shape[1:])}, other clients have {shape}"
+                )
+            if int(y.min()) < 0 or int(y.max()) >= outputs.shape[1]:
+                raise UserError(
+                    f"client '{i}', {name} data: labels from {int(y.min())} to {int(y.max())}, but the model has "
+                    f"{outputs.shape[1]} outputs, for labels 0 to {outputs.shape[1] - 1}"
+                )
+
+
+def _outputs(model: nn.Module, x: Tensor) -> Tensor:
+    try:
+        return model(x)  # type: ignore[no-any-return]
+    except RuntimeError as error:
+        raise UserError(f"the model cannot take the clients' samples of shape {tuple(x.shape[1:])}: {error}") from error

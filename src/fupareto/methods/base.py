@@ -1,0 +1,60 @@
+"""What is a method? Hyper-parameters that turn a state into the next one by asking a federation."""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Self
+
+from torch import Tensor
+
+from fupareto.federation.base import Federation, Request
+from fupareto.randomness import derive
+
+Stage = Literal["initial", "unlearned", "recovered"]
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything a method carries from round to round; a checkpoint is a state, and resuming is loading it."""
+
+    w: Tensor
+    forget: tuple[str, ...]
+    retained: tuple[str, ...]
+    seed: int = 0
+    round: int = 0  # rounds done
+    stage: str = "unlearned"  # the model that the rounds are on the way to
+    phase: str = ""  # what the last round did
+    done: bool = False
+    record: dict[str, Any] = field(default_factory=dict)  # what the last round did, for the run directory
+
+    def stream(self, *names: str) -> int:
+        """Return this round's seed of a named random stream."""
+        return derive(self.seed, "round", self.round, *names)
+
+    def after(self, phase: str, record: dict[str, Any], **changes: Any) -> Self:
+        """Return the state one round later."""
+        return dataclasses.replace(self, round=self.round + 1, phase=phase, record=record, **changes)
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """A frozen dataclass of hyper-parameters: no hidden state, no I/O."""
+
+    name: ClassVar[str]
+    state: ClassVar[type[State]] = State
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}  # name -> options, chosen as "method:preset"
+
+    @abstractmethod
+    def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> State:
+        """Return the state before the first round; ``request`` is None for training."""
+
+    @abstractmethod
+    def step(self, federation: Federation, state: Any) -> Any:
+        """Return the state after one more round; never called on a state that is done."""
+
+
+def positive(**values: float) -> None:
+    """Refuse hyper-parameters that must be above zero."""
+    for name, value in values.items():
+        if not value > 0:
+            raise ValueError(f"{name} must be above 0, not {value}")

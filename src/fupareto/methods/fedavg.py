@@ -1,0 +1,46 @@
+"""FedAvg (McMahan et al., AISTATS 2017): local SGD, then the mean of the local models, weighted by samples.
+
+Storage: nothing. Communication: one model down and one up per client and round.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fupareto.federation.base import Federation, Local, Request
+from fupareto.losses import Loss
+from fupareto.methods.base import Method, State, positive
+
+
+@dataclass(frozen=True)
+class FedAvg(Method):
+    """Train a model with everybody that is not to be forgotten."""
+
+    name: ClassVar[str] = "fedavg"
+
+    rounds: int = 200
+    lr: float = 0.1
+    decay: float = 0.999  # of the rate, per round
+    epochs: int = 1
+    batch_size: int = 200
+
+    def __post_init__(self) -> None:
+        positive(rounds=self.rounds, lr=self.lr, decay=self.decay, epochs=self.epochs, batch_size=self.batch_size)
+
+    def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> State:
+        """Start from ``w0``; without a request everybody takes part."""
+        forget, retained = request.sides(federation.ids) if request else ((), federation.ids)
+        return State(w=w0, forget=forget, retained=retained, seed=seed, stage="initial")
+
+    def step(self, federation: Federation, state: State) -> State:
+        """One round: local models, their weighted mean."""
+        lr = self.lr * self.decay**state.round
+        local = Local(lr, self.epochs, self.batch_size, state.stream("train"))
+        mean = federation.train_mean(state.w, state.retained, Loss("ce"), local)
+        return state.after(
+            "train",
+            {"lr": lr, "step": None if mean.w is None else 1.0, "missing": mean.missing},
+            w=state.w if mean.w is None else mean.w,
+            done=state.round + 1 >= self.rounds,
+        )

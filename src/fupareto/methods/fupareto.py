@@ -1,0 +1,333 @@
+"""FUPareto (arXiv 2602.01852): Pareto improvement, Pareto expansion, recovery.
+
+Unlearning alternates between two steps. *Improvement* moves along a direction that lowers every client's
+objective at once, the forget clients' MBS loss and the retained clients' cross-entropy, until a line search finds
+no step that everybody can live with: the model is near the Pareto front. *Expansion* then lowers the forget
+clients' losses along a direction orthogonal to every retained client's gradient, and improvement resumes.
+*Recovery* trains the retained clients without relearning what was forgotten.
+
+Where the paper contradicts itself the default is the reading that its text argues for, and
+the preset ``fupareto:paper`` is the literal one; docs/methods.md lists the differences.
+
+Storage: w0, and two gradients per forget client during recovery. Communication per round and client: one model
+down, one gradient up, one direction down; the line search adds scalars only.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fupareto.federation.base import Federation, Local, Request
+from fupareto.losses import Loss
+from fupareto.methods.base import Method, State, positive
+from fupareto.methods.objectives import Objectives, Search, search
+from fupareto.pareto import Array, angle, guidance, project_out, trial_steps
+from fupareto.pareto.direction import length
+
+CE = Loss("ce")
+PAPER: dict[str, Any] = {  # the literal reading, misprints included
+    "mbs_form": "printed",
+    "armijo": "printed",
+    "guidance_scale": "exact",
+    "equal_norms": False,
+    "rescale": False,
+    "expansion_guidance": "all",
+    "expansion_fallback": "skip",
+    "gradient": "pseudo",
+    "search_mode": "train",
+    "recovery": "printed",
+    "recovery_search": False,
+}
+
+
+@dataclass(frozen=True)
+class FUParetoState(State):
+    """What FUPareto carries: where it started, its base rate, and what recovery must not undo."""
+
+    w0: Tensor = field(default_factory=lambda: torch.empty(0))
+    guard: Tensor = field(default_factory=lambda: torch.empty(0))  # (guards, parameters)
+    rate: float = 0.0  # base rate, halved when the search stalls
+    stalled: int = 0  # rounds in a row without an update
+    started: int = 0  # the round in which the stage began
+    expand_next: bool = False
+
+
+@dataclass(frozen=True)
+class FUPareto(Method):
+    """Forget clients by Pareto-augmented optimisation."""
+
+    name: ClassVar[str] = "fupareto"
+    state: ClassVar[type[State]] = FUParetoState
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": PAPER}
+
+    rounds: int = 100
+    recovery_rounds: int = 100
+    lr: float = 0.02  # eta_0, the middle of the search range
+    recovery_lr: float | None = None  # eta_0 of recovery; None: lr
+    decay: float = 0.999  # of the rates, per round
+    s: int = 3  # breadth of the line search: steps from 2^s eta to 2^-s eta
+    loss: Literal["mbs", "uce", "kl", "ascent"] = "mbs"
+    delta: float = 1e-3  # margin of MBS
+    mbs_form: Literal["separating", "printed"] = "separating"
+    gradient: Literal["full", "pseudo"] = "full"
+    batch_size: int = 200  # of pseudo-gradients
+    beta: float = 1e-4  # sufficient decrease
+    armijo: Literal["descent", "printed"] = "descent"
+    search_mode: Literal["eval", "train"] = "eval"  # train: dropout stays active in the search
+    guidance: Literal["forget-first", "uniform", "off"] = "forget-first"
+    guidance_scale: Literal["unit", "exact"] = "unit"
+    guidance_min_angle: float = 0.0  # degrees between losses and preference from which the guidance acts
+    equal_norms: bool = True  # bring gradients to one length before solving
+    rescale: bool = True  # bring the direction to the length of the mean gradient
+    expansion_guidance: Literal["forget", "all", "off"] = "forget"
+    expansion_projection: bool = True
+    expansion_large_steps: bool = False  # search from 2^s eta instead of eta
+    expansion_fallback: Literal["best", "min_step", "skip"] = "best"  # when no expansion step passes
+    same_round_expansion: bool = False  # expand in the round whose improvement failed
+    recovery: Literal["guard", "away", "printed", "project", "none"] = "guard"
+    recovery_search: bool = True
+    stop_when_forgotten: bool = False  # end unlearning as soon as no forget client has a gradient left
+
+    def __post_init__(self) -> None:
+        positive(rounds=self.rounds, lr=self.lr, decay=self.decay, batch_size=self.batch_size)
+        if self.recovery_lr is not None:
+            positive(recovery_lr=self.recovery_lr)
+        if self.s < 0 or self.recovery_rounds < 0:
+            raise ValueError(f"s and recovery_rounds must not be negative, not {self.s} and {self.recovery_rounds}")
+        if not 0 < self.beta < 1:
+            raise ValueError(f"beta must lie between 0 and 1, not {self.beta}")
+
+    def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> FUParetoState:
+        """Start improving from ``w0``."""
+        if request is None:
+            raise ValueError("FUPareto needs a request")
+        forget, retained = request.sides(federation.ids)
+        return FUParetoState(w=w0, forget=forget, retained=retained, seed=seed, w0=w0, rate=self.lr)
+
+    def step(self, federation: Federation, state: FUParetoState) -> FUParetoState:
+        """One round: recover, or expand after a failed improvement, or improve; then see whether the stage is over."""
+        if state.stage == "recovered":
+            return self._end_recovery(self._recover(federation, state))
+        return self._end_unlearning(federation, self._unlearn(federation, state))
+
+    # Unlearning ------------------------------------------------------------------------------------------------
+
+    def _unlearn(self, federation: Federation, state: FUParetoState) -> FUParetoState:
+        losses = self._losses(state)
+        objectives = self._ask(federation, state, losses)
+        absent = [
+            s for s, ids in (("forget", state.forget), ("retained", state.retained)) if not objectives.of_clients(ids)
+        ]
+        phase = "expand" if state.expand_next else "improve"
+        if absent:
+            return self._stay(state, phase, objectives, f"no {absent[0]} client answered, so the model stays")
+        if not state.expand_next:
+            coefficients = self._improvement(state, objectives)
+            steps = trial_steps(self._eta(state), self.s, enlarge=True)
+            found = self._search(federation, state, objectives, coefficients, steps, losses)
+            forgotten = not objectives.of_clients(state.forget, live=True)
+            if found.accepted is not None or forgotten or not self.same_round_expansion:
+                expand_next = found.accepted is None and not forgotten
+                return self._moved(state, "improve", objectives, found, expand_next=expand_next)
+        coefficients = self._expansion(state, objectives)
+        steps = trial_steps(self._eta(state), self.s, enlarge=self.expansion_large_steps)
+        vetoes = {i: losses[i] for i in state.forget}
+        found = self._search(federation, state, objectives, coefficients, steps, vetoes)
+        return self._moved(state, "expand", objectives, self._fall_back(found), expand_next=False)
+
+    def _improvement(self, state: FUParetoState, objectives: Objectives) -> Array | None:
+        """Pareto improvement: the min-norm point of all live gradients and the fairness guidance, eqs. (4) and (5)."""
+        live = objectives.of_clients(objectives.answer.ids, live=True)
+        hull = np.diag(objectives.scale)[live]
+        losses, preference = objectives.answer.losses, np.ones(len(objectives.answer.ids))
+        if self.guidance == "forget-first":
+            preference[objectives.of_clients(state.forget)] = 0.0
+        if self.guidance != "off" and np.degrees(angle(losses, preference)) >= self.guidance_min_angle:
+            h = guidance(losses, preference, self.guidance_scale)
+            if h is not None:
+                hull = np.vstack([hull, h * objectives.scale])
+        return objectives.descent(hull, objectives.mean_length(live) if self.rescale else None)
+
+    def _expansion(self, state: FUParetoState, objectives: Objectives) -> Array | None:
+        """Pareto expansion: the forget clients' gradients off the span of the retained ones, eqs. (7) and (8).
+
+        A gradient of which the projection leaves less than 1e-4 has no way to go that costs nobody.
+        """
+        K, scale = objectives.gram, objectives.scale
+        live = objectives.of_clients(state.forget, live=True)
+        retained = objectives.of_clients(state.retained, live=True) if self.expansion_projection else []
+        projected = dict(zip(live, project_out(K, live, retained), strict=True))
+        free = [k for k in live if length(K, projected[k]) > 1e-4 * np.sqrt(K[k, k])]
+        if not free:
+            return None
+        hull = np.array([scale[k] * projected[k] for k in free])
+        if self.expansion_guidance == "forget":
+            h = guidance(objectives.answer.losses[free], np.ones(len(free)), self.guidance_scale)
+            hull = hull if h is None else np.vstack([hull, h @ hull])
+        elif self.expansion_guidance == "all":
+            h = guidance(objectives.answer.losses, np.ones(len(scale)), self.guidance_scale)
+            hull = hull if h is None else np.vstack([hull, h * scale])
+        return objectives.descent(hull, objectives.mean_length(live) if self.rescale else None)
+
+    def _fall_back(self, found: Search) -> Search:
+        """When no expansion step passes: the best tried one for the forget clients together, the smallest, or none."""
+        if found.accepted is not None or not found.tried or self.expansion_fallback == "skip":
+            return found
+        if self.expansion_fallback == "min_step":
+            return dataclasses.replace(found, accepted=found.tried[-1])
+        best = int(np.argmin(found.changes))
+        return dataclasses.replace(found, accepted=found.tried[best]) if found.changes[best] < 0 else found
+
+    def _end_unlearning(self, federation: Federation, state: FUParetoState) -> FUParetoState:
+        forgotten = self.stop_when_forgotten and state.record["forgotten"]
+        if state.round < self.rounds and not forgotten and not self._stuck(state, self.lr):
+            return state
+        if not self.recovery_rounds:
+            return dataclasses.replace(state, done=True)
+        guard = self._guards(federation, state) if self.recovery == "guard" else state.guard
+        rate = self.recovery_lr or self.lr
+        return dataclasses.replace(state, stage="recovered", guard=guard, rate=rate, stalled=0, started=state.round)
+
+    # Recovery --------------------------------------------------------------------------------------------------
+
+    def _guards(self, federation: Federation, state: FUParetoState) -> Tensor:
+        """Ask the forget clients a last time before they leave: which directions would relearn their data?
+
+        The gradients of cross-entropy (the way they would be learnt again) and of MBS with margin 1 (samples that
+        sit just over the boundary). Ours, not the paper's.
+        """
+        rows = [
+            federation.gradients(state.w, dict.fromkeys(state.forget, loss)).gradients
+            for loss in (CE, Loss("mbs", delta=1.0))
+        ]
+        return torch.cat(rows)
+
+    def _recover(self, federation: Federation, state: FUParetoState) -> FUParetoState:
+        """Train the retained clients together, kept from relearning by guards or by an anchor at w0, eq. (9)."""
+        losses = dict.fromkeys(state.retained, CE)
+        objectives = self._ask(federation, state, losses, self._extra(state))
+        if not objectives.answer.ids:
+            return self._stay(state, "recover", objectives, "no retained client answered, so the model stays")
+        coefficients = self._recovery(objectives)
+        if self.recovery_search:
+            steps = trial_steps(self._eta(state), self.s, enlarge=True)
+            found = self._search(federation, state, objectives, coefficients, steps, losses)
+        else:
+            found = self._search(federation, state, objectives, coefficients, [], losses)
+            found = found if found.direction is None else dataclasses.replace(found, accepted=self._eta(state))
+        return self._moved(state, "recover", objectives, found)
+
+    def _extra(self, state: FUParetoState) -> Tensor | None:
+        """Rows that are no client's objective: the guards, or the unit vector from w0 to w."""
+        if self.recovery == "guard":
+            return state.guard
+        away = state.w - state.w0
+        distance = float(away.norm())
+        return None if self.recovery == "none" or distance < 1e-12 else (away / distance)[None]
+
+    def _recovery(self, objectives: Objectives) -> Array | None:
+        """The min-norm point of the retained gradients, with the extra rows projected out or added as an anchor.
+
+        The printed anchor, +(w - w0), forces d·(w - w0) > 0 and so a *return* to w0; "away" is its negative.
+        """
+        K, extra = objectives.gram, objectives.extra
+        live = objectives.of_clients(objectives.answer.ids, live=True)
+        hull = np.diag(objectives.scale)[live]
+        if self.recovery in ("guard", "project"):
+            hull = objectives.scale[live, None] * project_out(K, live, extra)
+        elif self.recovery in ("away", "printed") and extra and live:
+            common = float(np.sqrt(np.diag(K)[live]) @ objectives.scale[live]) / len(live) if self.equal_norms else 1.0
+            anchor = np.zeros(len(K))
+            anchor[extra] = common if self.recovery == "printed" else -common
+            hull = np.vstack([hull, anchor])
+        return objectives.descent(hull, objectives.mean_length(live) if self.rescale else None)
+
+    def _end_recovery(self, state: FUParetoState) -> FUParetoState:
+        over = state.round - state.started >= self.recovery_rounds
+        return dataclasses.replace(state, done=over or self._stuck(state, self.recovery_lr or self.lr))
+
+    # Both stages -----------------------------------------------------------------------------------------------
+
+    def _losses(self, state: FUParetoState) -> dict[str, Loss]:
+        options = {"delta": self.delta, "form": self.mbs_form} if self.loss == "mbs" else {}
+        forgetting = Loss(self.loss, **options)
+        return {**dict.fromkeys(state.forget, forgetting), **dict.fromkeys(state.retained, CE)}
+
+    def _eta(self, state: FUParetoState) -> float:
+        return state.rate * self.decay**state.round
+
+    def _ask(
+        self,
+        federation: Federation,
+        state: FUParetoState,
+        losses: dict[str, Loss],
+        extra: Tensor | None = None,
+    ) -> Objectives:
+        seed = state.stream("gradient")
+        pseudo = Local(self._eta(state), 1, self.batch_size, seed) if self.gradient == "pseudo" else None
+        answer = federation.gradients(state.w, losses, pseudo, self.search_mode, seed)
+        return Objectives.of(answer, self.equal_norms, extra)
+
+    def _search(
+        self,
+        federation: Federation,
+        state: FUParetoState,
+        objectives: Objectives,
+        coefficients: Array | None,
+        steps: Sequence[float],
+        losses: dict[str, Loss],
+    ) -> Search:
+        """Section "Step size line search"; without a direction there is nothing to search."""
+        if coefficients is None:
+            return Search()
+        seed = state.stream("gradient")  # the seed of the losses before the step, so that dropout is the same
+        return search(
+            federation,
+            state.w,
+            objectives,
+            coefficients,
+            steps,
+            losses,
+            beta=self.beta,
+            rule=self.armijo,
+            mode=self.search_mode,
+            seed=seed,
+        )
+
+    def _moved(
+        self,
+        state: FUParetoState,
+        phase: str,
+        objectives: Objectives,
+        found: Search,
+        expand_next: bool = False,
+    ) -> FUParetoState:
+        """Take the accepted step, if any; three rounds in a row without one halve the base rate."""
+        w, stalled, rate = state.w, state.stalled + 1, state.rate
+        if found.direction is not None and found.accepted is not None:
+            w, stalled = state.w - found.accepted * found.direction, 0
+        elif stalled == 3:
+            stalled, rate = 0, state.rate / 2
+        answer = objectives.answer
+        record = {
+            "lr": self._eta(state),
+            "step": found.accepted,
+            "tried": list(found.tried),
+            "losses": dict(zip(answer.ids, answer.losses.tolist(), strict=True)),
+            "cosines": found.cosines,
+            "missing": {**answer.missing, **found.missing},
+            "forgotten": not objectives.of_clients(state.forget, live=True),
+        }
+        return state.after(phase, record, w=w, stalled=stalled, rate=rate, expand_next=expand_next)
+
+    def _stay(self, state: FUParetoState, phase: str, objectives: Objectives, note: str) -> FUParetoState:
+        stayed = self._moved(state, phase, objectives, Search())
+        return dataclasses.replace(stayed, record={**stayed.record, "forgotten": False, "note": note})
+
+    def _stuck(self, state: FUParetoState, start: float) -> bool:
+        return state.rate < start * 2.0**-6

@@ -1,0 +1,127 @@
+"""What do the clients' gradients say together? Their answers in client space, and the search for a step."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fupareto.federation.base import Federation, Gradients, Missing
+from fupareto.losses import Loss
+from fupareto.pareto import Array, combine, gram, sufficient_decrease
+from fupareto.pareto.direction import common_descent, equal_norms, length
+
+DEAD = 1e-6  # a gradient this short belongs to an objective that has reached its end
+
+
+@dataclass(frozen=True)
+class Objectives:
+    """Losses and gradients of the clients that answered, and the Gram matrix of all rows.
+
+    ``extra`` rows (an anchor, guards) follow the clients' rows. ``scale`` brings live gradients to one length,
+    or is 1 where that is switched off; a dead gradient has scale 0.
+    """
+
+    answer: Gradients
+    rows: Tensor  # (clients + extra, parameters)
+    gram: Array
+    live: NDArray[np.bool_]  # (clients + extra,); extra rows are never live: they are no client's objective
+    scale: Array  # (clients + extra,)
+
+    @classmethod
+    def of(cls, answer: Gradients, equal: bool, extra: Tensor | None = None) -> "Objectives":
+        """Compute the Gram matrix and who is live."""
+        rows = answer.gradients if extra is None or not len(extra) else torch.cat([answer.gradients, extra])
+        K = gram(rows)
+        live = np.sqrt(K.diagonal()) > DEAD
+        live[len(answer.ids) :] = False
+        return cls(answer, rows, K, live, equal_norms(K, live) if equal else live.astype(np.float64))
+
+    @property
+    def extra(self) -> list[int]:
+        """Return the positions of the extra rows."""
+        return list(range(len(self.answer.ids), len(self.rows)))
+
+    def of_clients(self, ids: Sequence[str], live: bool = False) -> list[int]:
+        """Return the positions of those of ``ids`` that answered (and whose gradient is live)."""
+        return [k for k, i in enumerate(self.answer.ids) if i in ids and (self.live[k] or not live)]
+
+    def mean_length(self, positions: Sequence[int]) -> float:
+        """Return the norm of the mean of the scaled gradients at ``positions``."""
+        mean = np.zeros(len(self.rows))
+        mean[positions] = self.scale[positions] / max(len(positions), 1)
+        return length(self.gram, mean)
+
+    def descent(self, hull: Array, wanted: float | None) -> Array | None:
+        """Return the common descent direction of the hull, brought to the length ``wanted``.
+
+        None at a Pareto stationary point: a zero direction would pass every test, 0 <= 0, and nothing would move.
+        """
+        if not len(hull):
+            return None
+        coefficients = common_descent(self.gram, hull)
+        norm = length(self.gram, coefficients)
+        if norm <= max(1e-8, 1e-7 * np.sqrt(self.gram.diagonal().max())):
+            return None
+        return coefficients if wanted is None else coefficients * (wanted / norm)
+
+    def cosines(self, coefficients: Array) -> dict[str, float]:
+        """Return the cosine of the direction with every client's gradient; 0 for a dead one."""
+        norms = np.sqrt(self.gram.diagonal()) * length(self.gram, coefficients)
+        values = np.where(self.live, self.gram @ coefficients / np.where(self.live, norms, 1.0), 0.0)
+        return {i: float(c) for i, c in zip(self.answer.ids, values, strict=False)}
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a line search found: the accepted step, and for every tried one the change of the summed losses."""
+
+    direction: Tensor | None = None
+    accepted: float | None = None
+    tried: tuple[float, ...] = ()
+    changes: tuple[float, ...] = ()
+    cosines: dict[str, float] = dataclasses.field(default_factory=dict)
+    missing: Missing = dataclasses.field(default_factory=dict)
+
+
+def search(
+    federation: Federation,
+    w: Tensor,
+    objectives: Objectives,
+    coefficients: Array,
+    steps: Sequence[float],
+    losses: Mapping[str, Loss],
+    *,
+    beta: float,
+    rule: Literal["descent", "printed"],
+    mode: str,
+    seed: int,
+) -> Search:
+    """Try ``w - step · direction`` step by step until every client of ``losses`` can live with it, eq. (6).
+
+    Clients whose gradient is dead keep a veto, with a slack of 1e-6: they must not be un-forgotten. Slopes are of
+    one batch, so pseudo-gradients are divided by the number of batches in them.
+    """
+    direction = combine(coefficients, objectives.rows)
+    asked = objectives.of_clients(tuple(losses))
+    ids = [objectives.answer.ids[k] for k in asked]
+    before = objectives.answer.losses[asked]
+    slopes = (objectives.gram @ coefficients)[asked] / objectives.answer.steps[asked]
+    slack = np.where(objectives.live[asked], 0.0, 1e-6)
+    found = Search(direction, cosines=objectives.cosines(coefficients), missing={})
+    tried: list[float] = []
+    changes: list[float] = []
+    rows = federation.losses(w, direction, steps, {i: losses[i] for i in ids}, found.missing, mode, seed)
+    for step, after in zip(steps, rows, strict=False):
+        here = ~np.isnan(after)
+        tried.append(step)
+        changes.append(float((after - before)[here].sum()) if here.any() else np.inf)
+        passed = sufficient_decrease(before[here], after[here], slopes[here], step, beta, rule, slack[here])
+        if here.any() and passed.all():
+            found = dataclasses.replace(found, accepted=step)
+            break
+    return dataclasses.replace(found, tried=tuple(tried), changes=tuple(changes))

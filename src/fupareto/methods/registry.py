@@ -1,0 +1,80 @@
+"""How is a method found by what the user typed? ``fupareto``, ``fupareto:paper``, or ``package.module:Class``."""
+
+import dataclasses
+import difflib
+import importlib
+from collections.abc import Mapping
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from fupareto.errors import UserError
+from fupareto.methods.base import Method
+from fupareto.methods.fedavg import FedAvg
+from fupareto.methods.fupareto import FUPareto
+
+METHODS: dict[str, type[Method]] = {m.name: m for m in (FedAvg, FUPareto)}
+
+
+def find(name: str, options: Mapping[str, Any] | None = None) -> Method:
+    """Return the method called ``name`` with ``options``; a preset (``fupareto:paper``) is overridden by options."""
+    options = dict(options or {})
+    base, _, rest = name.partition(":")
+    if base in METHODS:
+        cls = METHODS[base]
+        if rest:
+            if rest not in cls.presets:
+                known = ", ".join(f"{base}:{p}" for p in cls.presets) or "none"
+                raise UserError(f"method '{base}' has no preset '{rest}'; there are: {known}")
+            options = {**cls.presets[rest], **options}
+    else:
+        cls = _imported(name)
+    _check(cls, options)
+    try:
+        return cls(**options)
+    except ValueError as error:
+        raise UserError(f"method '{name}': {error}") from error
+
+
+def _imported(name: str) -> type[Method]:
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        raise UserError(f"unknown method '{name}'; there are {', '.join(METHODS)}, or package.module:Class")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"method '{name}' could not be imported: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise UserError(f"method '{name}' is not a subclass of fupareto.methods.base.Method")
+    return found
+
+
+def _check(cls: type[Method], options: Mapping[str, Any]) -> None:
+    """Refuse unknown options and values of the wrong type, saying what would be right."""
+    hints = get_type_hints(cls)
+    known = [f.name for f in dataclasses.fields(cls)]
+    for key, value in options.items():
+        if key not in known:
+            close = difflib.get_close_matches(key, known, 1)
+            hint = f"did you mean '{close[0]}'?" if close else f"it has {', '.join(known)}"
+            raise UserError(f"method '{cls.name}' has no option '{key}'; {hint}")
+        if not _fits(value, hints[key]):
+            raise UserError(f"method '{cls.name}': {key} must be {_words(hints[key])}, not {value!r}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if get_args(hint):  # a union
+        return any(_fits(value, h) for h in get_args(hint))
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
+
+
+def _words(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(repr, get_args(hint)))
+    if get_args(hint):
+        return " or ".join(_words(h) for h in get_args(hint))
+    return {float: "a number", int: "a whole number", bool: "true or false", type(None): "left out"}.get(
+        hint, str(hint)
+    )

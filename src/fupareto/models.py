@@ -1,0 +1,183 @@
+"""Which models does the paper train? LeNet-5, CNN and NFResNet-18 (no batch norm anywhere), and an MLP for digits.
+
+ReLU stands after max-pooling where the papers have it before: the two commute, and four times fewer values
+are rectified.
+"""
+
+import importlib
+from collections import OrderedDict
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fupareto.errors import UserError
+from fupareto.randomness import derive
+
+Shape = tuple[int, ...]  # of one sample: (channels, height, width) or (features,)
+
+
+def mlp(shape: Shape, classes: int) -> nn.Module:
+    """One hidden layer of 64, for the embedded digits and for tables of features."""
+    inputs = int(torch.Size(shape).numel())
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, 64), nn.ReLU(), nn.Linear(64, classes))
+
+
+def lenet5(shape: Shape, classes: int) -> nn.Module:
+    """LeNet-5 on 28x28 (first convolution padded) or 32x32 images; 61,706 parameters for 1x28x28, 10 classes."""
+    channels, height, _ = _image(shape, "lenet5", (28, 32))
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(channels, 6, 5, padding=(32 - height) // 2),
+            pool1=nn.MaxPool2d(2),
+            relu1=nn.ReLU(),
+            conv2=nn.Conv2d(6, 16, 5),
+            pool2=nn.MaxPool2d(2),
+            relu2=nn.ReLU(),
+            flatten=nn.Flatten(),
+            fc1=nn.Linear(400, 120),
+            relu3=nn.ReLU(),
+            fc2=nn.Linear(120, 84),
+            relu4=nn.ReLU(),
+            fc3=nn.Linear(84, classes),
+        )
+    )
+
+
+def cnn(shape: Shape, classes: int) -> nn.Module:
+    """Two 5x5 convolutions of 64 and three dense layers; 797,962 parameters for 3x32x32, 10 classes."""
+    channels, *_ = _image(shape, "cnn", (32,))
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(channels, 64, 5),
+            pool1=nn.MaxPool2d(2),
+            relu1=nn.ReLU(),
+            conv2=nn.Conv2d(64, 64, 5),
+            pool2=nn.MaxPool2d(2),
+            relu2=nn.ReLU(),
+            flatten=nn.Flatten(),
+            fc1=nn.Linear(1600, 384),
+            drop1=nn.Dropout(0.2),
+            relu3=nn.ReLU(),
+            fc2=nn.Linear(384, 192),
+            drop2=nn.Dropout(0.5),
+            relu4=nn.ReLU(),
+            fc3=nn.Linear(192, classes),
+        )
+    )
+
+
+class ScaledConv2d(nn.Conv2d):
+    """Convolution with scaled weight standardisation and a learnable gain (Brock et al. 2021), no bias."""
+
+    def __init__(self, inputs: int, outputs: int, size: int, stride: int = 1) -> None:
+        super().__init__(inputs, outputs, size, stride, padding=size // 2, bias=False)
+        self.gain = nn.Parameter(torch.ones(outputs, 1, 1, 1))
+        nn.init.kaiming_normal_(self.weight, mode="fan_in", nonlinearity="linear")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolve with ``gain · fan_in^-1/2 · (W - mean) / (std + 1e-5)``, per output channel."""
+        std, mean = torch.std_mean(self.weight, dim=(1, 2, 3), keepdim=True, correction=0)
+        fan_in = self.weight[0].numel()
+        weight = self.gain * fan_in**-0.5 * (self.weight - mean) / (std + 1e-5)
+        return F.conv2d(x, weight, None, self.stride, self.padding)
+
+
+def _activation(x: Tensor) -> Tensor:
+    """ReLU scaled to keep unit variance on standard normal inputs."""
+    return 1.7139588594436646 * F.relu(x)
+
+
+class NFBlock(nn.Module):
+    """Normaliser-free basic block: x + 0.2 · conv2(act(conv1(act(x)))), the shortcut applied to x itself."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1 = ScaledConv2d(inputs, outputs, 3, stride)
+        self.conv2 = ScaledConv2d(outputs, outputs, 3)
+        self.shortcut = ScaledConv2d(inputs, outputs, 1, stride) if inputs != outputs else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the block's output."""
+        y: Tensor = self.conv2(_activation(self.conv1(_activation(x))))
+        skip: Tensor = self.shortcut(x)
+        return skip + 0.2 * y
+
+
+def nfresnet18(shape: Shape, classes: int) -> nn.Module:
+    """Build the two-stage normaliser-free ResNet of the reference code; 2,650,852 parameters for 100 classes."""
+    channels, *_ = _image(shape, "nfresnet18", (28, 32))
+    return nn.Sequential(
+        OrderedDict(
+            stem=ScaledConv2d(channels, 64, 3),
+            pool=nn.MaxPool2d(3, 2, 1),
+            relu=nn.ReLU(),
+            stage1=nn.Sequential(NFBlock(64, 128), NFBlock(128, 128)),
+            stage2=nn.Sequential(NFBlock(128, 256, stride=2), NFBlock(256, 256)),
+            mean=nn.AdaptiveAvgPool2d(1),
+            flatten=nn.Flatten(),
+            fc=nn.Linear(256, classes),
+        )
+    )
+
+
+MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
+    "mlp": mlp,
+    "lenet5": lenet5,
+    "cnn": cnn,
+    "nfresnet18": nfresnet18,
+}
+
+
+def build(name: str, shape: Shape, classes: int, seed: int) -> nn.Module:
+    """Build a model by name, or by ``package.module:function`` of the user's, initialised from ``seed``.
+
+    The function is called as ``function(shape, classes)`` and returns an ``nn.Module``.
+    """
+    factory = MODELS[name] if name in MODELS else _imported(name)
+    with torch.random.fork_rng():
+        torch.manual_seed(derive(seed, "init"))
+        module = factory(shape, classes)
+        if not isinstance(module, nn.Module):
+            raise UserError(f"model '{name}' returned {type(module).__name__}, not a torch.nn.Module")
+        check_outputs(module, shape, classes)
+    return module
+
+
+def check_outputs(module: nn.Module, shape: Shape, classes: int) -> None:
+    """Refuse a model that cannot take the data or whose outputs do not match the classes."""
+    was_training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            outputs = module(torch.zeros(2, *shape))
+    except RuntimeError as error:
+        raise UserError(f"the model cannot take samples of shape {shape}: {error}") from error
+    finally:
+        module.train(was_training)
+    if tuple(outputs.shape) != (2, classes):
+        raise UserError(
+            f"the model's outputs have shape {tuple(outputs.shape)} for 2 samples, but the data have {classes} "
+            f"classes; the last layer must give (batch, {classes})"
+        )
+
+
+def _imported(name: str) -> Callable[[Shape, int], nn.Module]:
+    module, _, function = name.partition(":")
+    if not function:
+        raise UserError(f"unknown model '{name}'; there are {', '.join(MODELS)}, or package.module:function")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"model '{name}' could not be imported: {error}") from error
+    if not callable(found):
+        raise UserError(f"model '{name}' is not a function of (shape, classes)")
+    return found  # type: ignore[no-any-return]
+
+
+def _image(shape: Shape, model: str, sizes: tuple[int, ...]) -> tuple[int, int, int]:
+    if len(shape) != 3 or shape[1] != shape[2] or shape[1] not in sizes:
+        wanted = " or ".join(f"{s}x{s}" for s in sizes)
+        raise UserError(f"model '{model}' takes square images of {wanted}, not samples of shape {shape}")
+    return shape[0], shape[1], shape[2]

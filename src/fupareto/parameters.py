@@ -1,0 +1,99 @@
+"""How does a module become one flat float32 vector and back? The only place that knows nn.Module internals.
+
+The vector holds the trainable parameters in ``named_parameters`` order, then the floating-point buffers
+(running statistics). A buffer's gradient is zero by definition, so whatever moves along gradients leaves
+buffers at their value in the initial model, while an average of local models averages them.
+Frozen parameters and integer buffers are part of the module that every client already has, not of the vector.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fupareto.errors import UserError
+
+
+def _trainable(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    return ((name, p) for name, p in module.named_parameters() if p.requires_grad)
+
+
+def _entries(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from _trainable(module)
+    yield from ((name, b) for name, b in module.named_buffers() if b.is_floating_point())
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names and shapes of a module's entries, in the order of the flat vector."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    trainable: int  # leading entries of the vector that have a gradient
+    size: int
+
+    @classmethod
+    def of(cls, module: nn.Module) -> "Layout":
+        """Return the layout of ``module``."""
+        entries = list(_entries(module))
+        trainable = sum(p.numel() for _, p in _trainable(module))
+        if trainable == 0:
+            raise UserError(
+                "the model has no trainable parameter; check requires_grad, or pass a model with weights to learn"
+            )
+        return cls(
+            names=tuple(name for name, _ in entries),
+            shapes=tuple(tuple(t.shape) for _, t in entries),
+            trainable=trainable,
+            size=sum(t.numel() for _, t in entries),
+        )
+
+    def named(self, w: Tensor) -> dict[str, Tensor]:
+        """Cut ``w`` into tensors by name, as a state dict has them."""
+        return dict(zip(self.names, self._cut(w), strict=True))
+
+    def flat(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """Join the tensors of :meth:`named` again; a missing name or a wrong shape is the user's error."""
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            if name not in tensors:
+                raise UserError(f"the weights lack '{name}', which the model has; was another model saved?")
+            if tuple(tensors[name].shape) != shape:
+                raise UserError(
+                    f"the weights of '{name}' have shape {tuple(tensors[name].shape)}, the model's have {shape}"
+                )
+        return torch.cat([tensors[name].detach().float().reshape(-1) for name in self.names])
+
+    def _cut(self, w: Tensor) -> list[Tensor]:
+        sizes = [int(torch.Size(shape).numel()) for shape in self.shapes]
+        return [part.view(shape) for part, shape in zip(torch.split(w, sizes), self.shapes, strict=True)]
+
+
+def read(module: nn.Module) -> Tensor:
+    """Return a copy of the module's vector."""
+    return torch.cat([t.detach().float().reshape(-1) for _, t in _entries(module)])
+
+
+@torch.no_grad()
+def write(module: nn.Module, w: Tensor) -> None:
+    """Put the vector into the module."""
+    offset = 0
+    for _, t in _entries(module):
+        t.copy_(w[offset : offset + t.numel()].view(t.shape))
+        offset += t.numel()
+
+
+def trainable(module: nn.Module) -> list[Tensor]:
+    """Return the parameters that have a gradient, in the order of the vector."""
+    return [p for _, p in _trainable(module)]
+
+
+def read_gradient(module: nn.Module, layout: Layout) -> Tensor:
+    """Return the accumulated gradients as a vector; entries without one (buffers, unused weights) are zero."""
+    gradient = torch.zeros(layout.size)
+    offset = 0
+    for p in trainable(module):
+        if p.grad is not None:
+            gradient[offset : offset + p.numel()] = p.grad.reshape(-1)
+        offset += p.numel()
+    return gradient

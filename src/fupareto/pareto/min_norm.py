@@ -1,0 +1,38 @@
+"""Which convex combination of gradients descends on every objective at once?"""
+
+import numpy as np
+from scipy.optimize import nnls
+
+from fupareto.pareto.gram import Array, check_gram
+
+
+def min_norm(gram: Array) -> Array:
+    """Return ``λ* = argmin ½ λᵀ K λ`` over ``λ ≥ 0, Σ λ = 1`` (Eq. 5, MGDA), for ``K`` of shape (m, m).
+
+    The direction ``d = Σ λ_i g_i`` then satisfies ``d·g_i ≥ ‖d‖²`` for every objective, with equality where
+    ``λ_i > 0``: a step along ``-d`` lowers all of them, or ``d = 0`` and none can be lowered alone.
+
+    Solved exactly as a least-squares problem. With ``x_i = λ_i ‖g_i‖`` and ``RᵀR`` the Gram matrix of the
+    unit gradients, ``min ‖R x‖² + (Σ x_i / ‖g_i‖ - 1)²`` over ``x ≥ 0`` has its solution on the ray of
+    ``λ*``, whatever the weight of the second term. Unit gradients keep the relative accuracy of short ones,
+    and the active-set solver from wandering when norms are decades apart.
+
+    A zero gradient makes the min-norm point zero, and all weight goes to such rows: drop dead objectives
+    before. ``K`` may be singular (with the guidance gradient it always is): ``d`` is unique, ``λ`` is not.
+
+    >>> min_norm(np.diag([1.0, 4.0])).round(6).tolist()
+    [0.8, 0.2]
+    """
+    matrix = check_gram(gram)
+    norms = np.sqrt(np.clip(matrix.diagonal(), 0.0, None))
+    dead = norms == 0.0
+    if dead.any():
+        return np.asarray(dead / dead.sum(), dtype=np.float64)
+    eigenvalues, eigenvectors = np.linalg.eigh(matrix / norms / norms[:, None])
+    root = np.sqrt(np.clip(eigenvalues, 0.0, None))[:, None] * eigenvectors.T
+    inverse_norms = norms.min() / norms
+    system = np.vstack([root, inverse_norms])
+    target = np.append(np.zeros(len(norms)), 1.0)
+    solution, _ = nnls(system, target, maxiter=100 * len(norms))
+    weights = solution * inverse_norms
+    return np.asarray(weights / weights.sum(), dtype=np.float64)

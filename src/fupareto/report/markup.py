@@ -1,0 +1,104 @@
+"""How do values become HTML? Everything is escaped here; numbers carry the key they come from."""
+
+import html
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Safe(str):
+    """Text that already is HTML; any other text is escaped when it meets a tag."""
+
+    __slots__ = ()
+
+
+def clean(value: object) -> str:
+    """`value` as text, with what no XML or HTML document may hold replaced by U+FFFD."""
+    return _UNPRINTABLE.sub("\ufffd", str(value))
+
+
+def escape(value: object) -> Safe:
+    """`value` as HTML: itself if it is `Safe`, escaped otherwise."""
+    return value if isinstance(value, Safe) else Safe(html.escape(clean(value), quote=True))
+
+
+def join(*parts: object) -> Safe:
+    """The parts one after the other; `None` is left out."""
+    return Safe("".join(escape(part) for part in parts if part is not None))
+
+
+def tag(name: str, *children: object, **attributes: object) -> Safe:
+    """`tag("td", 3, class_="number")` is `<td class="number">3</td>`; a `None` attribute is left out."""
+    words = [name]
+    for key, value in attributes.items():
+        if value is not None:
+            words.append(f'{key.rstrip("_").replace("_", "-")}="{escape(value)}"')
+    return Safe(f"<{' '.join(words)}>{join(*children)}</{name}>")
+
+
+def names(ids: list[str], limit: int = 8) -> Safe:
+    """Clients in a sentence: "3 and 7", or "3, 7, 9 and 12 more" past the limit."""
+    shown = [tag("bdi", name) for name in ids[:limit]]
+    if len(ids) > limit:
+        shown.append(escape(f"{len(ids) - limit} more"))
+    if len(shown) < 2:
+        return join(*shown)
+    return Safe(f"{', '.join(shown[:-1])} and {shown[-1]}")
+
+
+def measured(value: object) -> float | None:
+    """`value` if it is a finite number, otherwise `None`."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return value
+
+
+def percent(value: float) -> str:
+    """A fraction as a percentage with one decimal."""
+    return f"{100 * value:.1f}%"
+
+
+def points(value: float) -> str:
+    """A difference of fractions in percentage points, always with its sign."""
+    rounded = round(100 * value, 1)
+    sign = "+" if rounded > 0 else "−" if rounded < 0 else "±"
+    return f"{sign}{abs(rounded):.1f}"
+
+
+def decimal(value: float) -> str:
+    """Four significant digits, without an exponent where that is readable."""
+    return f"{value:.4g}".replace("-", "−")
+
+
+def count(value: float) -> str:
+    """A whole number with thin spaces between thousands."""
+    return f"{value:,.0f}".replace(",", "\u202f")
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person would say them."""
+    if round(seconds, 1) < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def size(n_bytes: float) -> str:
+    """Bytes in megabytes, or in the unit next to it when megabytes are too small or too large."""
+    if n_bytes < 1000:
+        return f"{n_bytes:.0f} B"
+    unit, factor = ("kB", 1e3) if n_bytes < 1e5 else ("MB", 1e6) if n_bytes < 1e10 else ("GB", 1e9)
+    return f"{n_bytes / factor:,.1f} {unit}".replace(",", "\u202f")
+
+
+def number(key: str | None, value: object, form: Callable[[float], str], name: str = "span", **attributes: Any) -> Safe:
+    """One number as an element: `data-key` is its place in `summary.json`, `data-value` the exact value."""
+    known = measured(value)
+    shown: object = form(known) if known is not None else tag("abbr", "–", title="not measured")
+    exact = "" if known is None else repr(known)
+    return tag(name, shown, data_key=key, data_value=exact if key else None, **attributes)

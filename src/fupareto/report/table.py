@@ -1,0 +1,52 @@
+"""How does a result look in the terminal? Tables that fit 80 columns."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+COLUMNS = (
+    ("ASR", "asr"),
+    ("worst", "asr_max"),
+    ("R-Acc", "r_acc"),
+    ("worst", "r_acc_min"),
+    ("forget acc.", "forget_acc"),
+    ("distance", "distance"),
+)
+
+
+def stage_table(summary: Mapping[str, Any]) -> Table:
+    """Return the stages of one run, a row each."""
+    table = Table(title=f"{summary['method']} on {summary['dataset']}, forgetting {', '.join(summary['forget'])}")
+    table.add_column("stage")
+    for title, _ in COLUMNS:
+        table.add_column(title, justify="right")
+    for stage, measured in summary["stages"].items():
+        table.add_row(stage, *_cells(measured))
+    return table
+
+
+def comparison_table(summaries: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Return every stage of every run."""
+    table = Table(title="Runs side by side")
+    table.add_column("run", overflow="fold")
+    table.add_column("stage")
+    for title, _ in COLUMNS:
+        table.add_column(title, justify="right")
+    for name, summary in summaries.items():
+        for k, (stage, measured) in enumerate(summary["stages"].items()):
+            table.add_row(name if k == 0 else "", stage, *_cells(measured), end_section=k + 1 == len(summary["stages"]))
+    return table
+
+
+def show(table: Table) -> None:
+    """Print a table on standard output."""
+    Console().print(table)
+
+
+def _cells(measured: Mapping[str, Any]) -> list[str]:
+    cells = ["–" if measured[key] is None else f"{measured[key]:.3f}" for _, key in COLUMNS]
+    if measured["r_acc_std"] is not None:
+        cells[2] += f" ({measured['r_acc_std']:.3f})"
+    return cells

@@ -1,0 +1,70 @@
+"""How does a dataclass become tensors and plain values? For checkpoints and for messages: no pickle anywhere."""
+
+import dataclasses
+import json
+from typing import Any, TypeVar, get_type_hints
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from fupareto.losses import Loss
+
+T = TypeVar("T")
+
+
+def pack(thing: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Split a dataclass of tensors, losses and plain values into its tensors and its JSON values."""
+    tensors: dict[str, Tensor] = {}
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(thing):
+        value = getattr(thing, field.name)
+        if isinstance(value, Tensor):
+            tensors[field.name] = value
+        elif isinstance(value, Loss):
+            values[field.name] = {"name": value.name, **value.options}
+        else:
+            values[field.name] = value
+    return tensors, values
+
+
+def unpack(cls: type[T], tensors: dict[str, Tensor], values: dict[str, Any]) -> T:
+    """Rebuild the dataclass; JSON's lists become tuples again."""
+    hints = get_type_hints(cls)
+    fields: dict[str, Any] = dict(tensors)
+    for name, value in values.items():
+        if hints[name] is Loss:
+            fields[name] = Loss(**value)
+        else:
+            fields[name] = tuple(value) if isinstance(value, list) else value
+    return cls(**fields)
+
+
+def to_bytes(thing: Any) -> bytes:
+    """Return the dataclass as one safetensors file, its plain values as JSON in the header."""
+    tensors, values = pack(thing)
+    metadata = {"type": type(thing).__name__, "values": json.dumps(values)}
+    copies = {name: tensor.clone() for name, tensor in tensors.items()}  # safetensors refuses shared memory
+    return safetensors.torch.save(copies, metadata)
+
+
+def from_bytes(types: dict[str, type[T]], data: bytes) -> T:
+    """Rebuild a dataclass of one of ``types`` (by class name) from :func:`to_bytes`; ValueError when damaged."""
+    try:
+        length = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + length])["__metadata__"]
+        tensors = safetensors.torch.load(data)
+        return unpack(types[metadata["type"]], tensors, json.loads(metadata["values"]))
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
+        raise ValueError(f"not a whole safetensors file of {', '.join(types)}: {error}") from error
+
+
+def same(a: Any, b: Any) -> bool:
+    """Return whether two packed dataclasses hold bit-identical tensors and equal values."""
+    (tensors_a, values_a), (tensors_b, values_b) = pack(a), pack(b)
+    return (
+        values_a == values_b
+        and tensors_a.keys() == tensors_b.keys()
+        and all(torch.equal(tensors_a[k], tensors_b[k]) for k in tensors_a)
+    )
