@@ -4,6 +4,7 @@ import json
 import shlex
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,20 +44,20 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Train ten clients on real handwritten digits, forget two of them, and show the result (about a minute)."""
+    from fupareto import experiment as experiments
     from fupareto.config import Experiment
-    from fupareto.experiment import default_request, stored_experiment
     from fupareto.runs import Run
 
     experiment = Experiment(seed=seed)
     if not resume and Run.begun(out / "training"):
-        if stored_experiment(Run.open(out / "training")).name != experiment.name:
+        if experiments.stored_experiment(Run.open(out / "training")).name != experiment.name:
             raise UserError(f"{out} holds another run; choose another --out")
         shutil.rmtree(out)  # an earlier demo: made by this command, and made again in a minute
     _say(quiet, f"Training {experiment.partition.clients} clients on {experiment.data.source}, seed {seed}.")
-    _train(experiment, out / "training", resume, None, quiet)
-    forget = ", ".join(default_request(experiment).clients)
+    experiments.train(experiment, out / "training", resume=resume, progress=_progress(quiet))
+    forget = ", ".join(experiments.default_request(experiment).clients)
     _say(quiet, f"Clients {forget} carry a backdoor and ask to be forgotten.")
-    _finish(_unlearn(out / "training", out, None, None, {}, resume, None, quiet), as_json)
+    _finish(experiments.unlearn(out / "training", out, resume=resume, progress=_progress(quiet)), as_json)
 
 
 @app.command()
@@ -71,12 +72,12 @@ def train(
 ) -> None:
     """Train a federated model with FedAvg."""
     from fupareto import config
+    from fupareto import experiment as experiments
 
     loaded = config.load(experiment)
     if seed is not None:
         loaded = config.validate({**loaded.model_dump(), "seed": seed}, "--seed")
-    run = _train(loaded, out, resume, root, quiet)
-    _finish(run, as_json)
+    _finish(experiments.train(loaded, out, resume=resume, root=root, progress=_progress(quiet)), as_json)
 
 
 @app.command()
@@ -98,8 +99,20 @@ def unlearn(
     as_json: Json = False,
 ) -> None:
     """Forget clients, recover, audit, and write the report."""
+    from fupareto import experiment as experiments
+
     ids = None if clients is None else tuple(c.strip() for c in clients.split(",") if c.strip())
-    _finish(_unlearn(trained, out, ids, method, _options(set_ or []), resume, root, quiet), as_json)
+    run = experiments.unlearn(
+        trained,
+        out,
+        clients=ids,
+        method=method,
+        options=_options(set_ or []),
+        resume=resume,
+        root=root,
+        progress=_progress(quiet),
+    )
+    _finish(run, as_json)
 
 
 @app.command()
@@ -190,31 +203,10 @@ def main() -> None:
         sys.exit(130)
 
 
-def _train(experiment: Any, out: Path, resume: bool, root: Path | None, quiet: bool) -> "Run":
-    from fupareto import experiment as experiments
+def _progress(quiet: bool) -> Any:
     from fupareto.progress import rounds
 
-    with rounds("training", experiment.train.rounds, quiet) as watch:
-        return experiments.train(experiment, out, resume=resume, root=root, watch=watch)
-
-
-def _unlearn(
-    trained: Path,
-    out: Path,
-    clients: tuple[str, ...] | None,
-    method: str | None,
-    options: dict[str, Any],
-    resume: bool,
-    root: Path | None,
-    quiet: bool,
-) -> "Run":
-    from fupareto import experiment as experiments
-    from fupareto.progress import rounds
-
-    with rounds("unlearning", 200, quiet) as watch:
-        return experiments.unlearn(
-            trained, out, clients=clients, method=method, options=options, resume=resume, root=root, watch=watch
-        )
+    return partial(rounds, quiet=quiet)
 
 
 def _finish(run: "Run", as_json: bool) -> None:

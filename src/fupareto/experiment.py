@@ -2,7 +2,8 @@
 
 import dataclasses
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -20,7 +21,7 @@ from fupareto.methods import FedAvg
 from fupareto.methods.registry import find
 from fupareto.randomness import stream
 from fupareto.runner import Watch
-from fupareto.runs import Run, without_none
+from fupareto.runs import Run
 
 
 def default_request(experiment: Experiment) -> Request:
@@ -74,19 +75,32 @@ def federation(
     return engine, parameters.read(model)
 
 
+Progress = Callable[[str, int], AbstractContextManager[Watch | None]]  # of a title and a number of rounds
+
+
+def _no_progress(title: str, rounds: int) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 def train(
-    experiment: Experiment, out: Path, *, resume: bool = False, root: Path | None = None, watch: Watch | None = None
+    experiment: Experiment,
+    out: Path,
+    *,
+    resume: bool = False,
+    root: Path | None = None,
+    progress: Progress = _no_progress,
 ) -> Run:
     """Train the federation's model with FedAvg into the run directory ``out``."""
     config = {"kind": "train", "experiment": experiment.model_dump(), "versions": versions()}
     engine, w = federation(experiment, root=root)
-    place = _place(out, config, None, resume)
+    place = Run.make(out, config, None, resume)
     if not place.finished:
         method = FedAvg(**experiment.train.model_dump())
         about = default_request(experiment)
-        outcome = runner.run(
-            method, engine, w, None, seed=experiment.seed, place=place, about=about, measure_every=10, watch=watch
-        )
+        with progress("training", method.budget) as watch:
+            outcome = runner.run(
+                method, engine, w, None, seed=experiment.seed, place=place, about=about, measure_every=10, watch=watch
+            )
         place.save_summary(runner.summarise(outcome, _facts(experiment, method.name)))
     return place
 
@@ -100,7 +114,7 @@ def unlearn(
     options: Mapping[str, Any] | None = None,
     resume: bool = False,
     root: Path | None = None,
-    watch: Watch | None = None,
+    progress: Progress = _no_progress,
 ) -> Run:
     """Answer a request against the model of a training run, into the run directory ``out``.
 
@@ -126,10 +140,11 @@ def unlearn(
         "trained": str(trained),
         "versions": versions(),
     }
-    place = _place(out, config, request, resume)
+    place = Run.make(out, config, {"clients": list(request.clients)}, resume)
     if not place.finished:
         w0 = engine.layout.flat(parent.load_model("initial") or {})
-        outcome = runner.run(forgetter, engine, w0, request, seed=experiment.seed, place=place, watch=watch)
+        with progress("unlearning", forgetter.budget) as watch:
+            outcome = runner.run(forgetter, engine, w0, request, seed=experiment.seed, place=place, watch=watch)
         place.save_summary(runner.summarise(outcome, _facts(experiment, chosen)))
     return place
 
@@ -174,20 +189,3 @@ def _facts(experiment: Experiment, method: str) -> dict[str, Any]:
     created = datetime.now(UTC).isoformat(timespec="seconds")
     values = (experiment.name, method, experiment.data.source, experiment.model, experiment.seed, versions(), created)
     return dict(zip(FACTS, values, strict=True))
-
-
-def _place(out: Path, config: dict[str, Any], request: Request | None, resume: bool) -> Run:
-    """Make the run directory, or open it again if it was made for the same work."""
-    if not (resume and Run.begun(out)):
-        received = datetime.now(UTC).isoformat(timespec="seconds")
-        return Run.create(out, config, {"clients": list(request.clients), "received": received} if request else None)
-    place = Run.open(out)
-    differing = [
-        key for key in ("kind", "experiment", "method") if place.config.get(key) != without_none(config).get(key)
-    ]
-    if differing or (request and tuple(place.request["clients"]) != request.clients):
-        raise UserError(
-            f"{out} was made for something else (another {', '.join(differing) or 'request'}); resume it with the "
-            "settings it was started with (see its config.toml), or choose another --out"
-        )
-    return place

@@ -16,6 +16,7 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,10 +47,31 @@ class Run:
         run = cls(path)
         run._mkdir(path)
         if request is not None:
-            run._write("request.json", json.dumps(request, indent=2).encode() + b"\n")
+            received = datetime.now(UTC).isoformat(timespec="seconds")
+            run._write("request.json", json.dumps({**request, "received": received}, indent=2).encode() + b"\n")
         import tomli_w
 
         run._write("config.toml", tomli_w.dumps({"format": FORMAT, **without_none(config)}).encode())
+        return run
+
+    @classmethod
+    def make(cls, path: Path, config: Mapping[str, Any], request: Mapping[str, Any] | None, resume: bool) -> "Run":
+        """Make the directory, or with ``resume`` open it again, if it was made for the same work.
+
+        ``versions`` and ``trained`` say how the work was done, not what it is, and may differ.
+        """
+        if not (resume and cls.begun(path)):
+            return cls.create(path, config, request)
+        run = cls.open(path)
+        stored, wanted = run.config, without_none(config)
+        differing = [k for k in wanted if k not in ("versions", "trained") and stored.get(k) != wanted[k]]
+        if request is not None and run.request["clients"] != request["clients"]:
+            differing.append("request")
+        if differing:
+            raise UserError(
+                f"{path} was made for something else (another {', '.join(differing)}); resume it with the settings "
+                "it was started with (see its config.toml), or choose another --out"
+            )
         return run
 
     @classmethod

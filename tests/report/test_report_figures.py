@@ -57,9 +57,18 @@ def test_of_many_clients_those_that_fared_worst_are_drawn(make: Any) -> None:
     assert rows[0][0] == "client 150"
 
 
-def test_a_long_run_does_not_grow_the_figure_without_end(summary: Any, rounds: Any) -> None:
-    long = [{**rounds[n % 40], "round": n + 1} for n in range(1000)]
-    assert len(str(figures.convergence(Run("demo", summary, long)))) < 400_000
+def test_a_long_run_has_no_more_marks_than_can_be_told_apart() -> None:
+    points = [(n, 0.5) for n in range(3000)]
+    assert len(figures.thin(points)) <= figures.MOST_MARKS
+    assert figures.thin(points[:50]) == points[:50]
+    assert figures.thin([]) == []
+
+
+def test_a_trained_model_has_one_bar_per_client(summary: Any) -> None:
+    summary["stages"] = {"initial": summary["stages"]["initial"]}
+    words = texts(parse(figures.clients(Run("demo", summary | {"final": "initial"}))))
+    assert "90.1%" in words
+    assert not any("→" in word for word in words)
 
 
 def test_rounds_stand_at_their_number_or_their_place() -> None:

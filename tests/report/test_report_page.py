@@ -154,6 +154,7 @@ def test_a_run_that_has_only_begun_has_a_page(about: Any) -> None:
     assert render_comparison([])
 
 
+@pytest.mark.usefixtures("no_drawing")
 def test_a_training_run_has_only_an_initial_model(summary: Any, config: Any) -> None:
     summary |= {"forget": [], "final": "initial", "stages": {"initial": summary["stages"]["initial"]}, "phases": {}}
     rounds = [

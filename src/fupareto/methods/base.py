@@ -44,6 +44,11 @@ class Method(ABC):
     state: ClassVar[type[State]] = State
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # name -> options, chosen as "method:preset"
 
+    @property
+    @abstractmethod
+    def budget(self) -> int:
+        """Return the largest number of rounds, both stages together."""
+
     @abstractmethod
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> State:
         """Return the state before the first round; ``request`` is None for training."""

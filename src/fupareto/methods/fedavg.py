@@ -28,6 +28,11 @@ class FedAvg(Method):
     def __post_init__(self) -> None:
         positive(rounds=self.rounds, lr=self.lr, decay=self.decay, epochs=self.epochs, batch_size=self.batch_size)
 
+    @property
+    def budget(self) -> int:
+        """Return the number of rounds."""
+        return self.rounds
+
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> State:
         """Start from ``w0``; without a request everybody takes part."""
         forget, retained = request.sides(federation.ids) if request else ((), federation.ids)

@@ -102,6 +102,11 @@ class FUPareto(Method):
         if not 0 < self.beta < 1:
             raise ValueError(f"beta must lie between 0 and 1, not {self.beta}")
 
+    @property
+    def budget(self) -> int:
+        """Return unlearning and recovery rounds together."""
+        return self.rounds + self.recovery_rounds
+
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> FUParetoState:
         """Start improving from ``w0``."""
         if request is None:

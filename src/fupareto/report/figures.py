@@ -71,7 +71,7 @@ def series(history: list[dict[str, Any]], key: str) -> Points:
     return [(place, value) for place, value in pairs if value is not None]
 
 
-def _thin(points: Points) -> Points:
+def thin(points: Points) -> Points:
     """At most `MOST_MARKS` of the points, evenly spread."""
     every = -(-len(points) // MOST_MARKS) or 1
     return points[::every]
@@ -88,7 +88,7 @@ def _curve(axes: "Axes", history: list[dict[str, Any]], key: str, colour: str) -
             marks.setdefault(outcome(record), []).append((place, values[place]))
     for phase, points in marks.items():
         marker, _, size = MARKERS.get(phase, OTHER)
-        chosen = _thin(points)
+        chosen = thin(points)
         axes.plot(
             [x for x, _ in chosen],
             [y for _, y in chosen],
