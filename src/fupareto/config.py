@@ -70,7 +70,7 @@ class Unlearning(_Section):
     """Which method forgets, with its options."""
 
     method: str = "fupareto"
-    options: dict[str, Any] = Field(default_factory=lambda: {"lr": 0.05, "rounds": 40, "recovery_rounds": 20})
+    options: dict[str, Any] = Field(default_factory=lambda: {"lr": 0.1, "rounds": 80, "recovery_rounds": 20})
 
 
 class Experiment(_Section):

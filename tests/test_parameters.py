@@ -1,0 +1,157 @@
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fupareto import parameters
+from fupareto.errors import UserError
+from fupareto.federation import Local, SimulatedFederation
+from fupareto.losses import Loss
+from fupareto.models import build
+from fupareto.parameters import Layout
+
+
+def normed() -> nn.Module:
+    return nn.Sequential(
+        OrderedDict(conv=nn.Conv2d(1, 3, 3), norm=nn.BatchNorm2d(3), flat=nn.Flatten(), head=nn.Linear(108, 2))
+    )
+
+
+def random_vector(module: nn.Module, seed: int = 0) -> Tensor:
+    return torch.randn(Layout.of(module).size, generator=torch.Generator().manual_seed(seed))
+
+
+def images(count: int = 6, seed: int = 0) -> Tensor:
+    return torch.randn(count, 1, 8, 8, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("make", [normed, lambda: build("lenet5", (1, 28, 28), 10, 0)], ids=["batchnorm", "lenet5"])
+def test_vector_to_module_and_back(make: type[nn.Module], layout: torch.memory_format) -> None:
+    module = make().to(memory_format=layout)  # type: ignore[call-overload]
+    w = random_vector(module)
+    parameters.write(module, w)
+    assert torch.equal(parameters.read(module), w)
+    for name, part in Layout.of(module).named(w).items():
+        assert torch.equal(module.state_dict()[name], part)
+
+
+def test_memory_layout_changes_neither_the_vector_nor_the_function() -> None:
+    plain = build("lenet5", (1, 28, 28), 10, 0)
+    last = build("lenet5", (1, 28, 28), 10, 1).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    parameters.write(last, parameters.read(plain))
+    assert any(p.dim() == 4 and not p.is_contiguous() for p in last.parameters())
+    x = torch.randn(3, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(plain(x), last(x))
+
+
+def test_gradient_of_a_channels_last_module_is_in_the_vectors_order() -> None:
+    plain = normed().eval()
+    last = normed().eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    w = random_vector(plain)
+    w[Layout.of(plain).trainable :].abs_()  # variances
+    found = []
+    for module in (plain, last):
+        parameters.write(module, w)
+        torch.autograd.backward(module(images()).square().mean())
+        found.append(parameters.read_gradient(module, Layout.of(module)))
+    assert found[0].abs().max() > 0
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_read_is_a_copy_and_write_copies() -> None:
+    module = nn.Linear(2, 1, bias=False)
+    before = parameters.read(module)
+    kept = before.clone()
+    w = torch.tensor([5.0, 6.0])
+    parameters.write(module, w)
+    assert torch.equal(before, kept)
+    w.zero_()
+    assert module.weight.tolist() == [[5.0, 6.0]]
+
+
+def test_floating_buffers_are_the_tail_and_integer_ones_are_left_out() -> None:
+    module = normed()
+    layout = Layout.of(module)
+    weights = sum(p.numel() for p in module.parameters())
+    assert layout.names[-2:] == ("norm.running_mean", "norm.running_var")
+    assert (layout.trainable, layout.size) == (weights, weights + 6)
+    assert parameters.read(module)[layout.trainable :].tolist() == [0, 0, 0, 1, 1, 1]
+    parameters.write(module, torch.zeros(layout.size))
+    assert int(module.get_buffer("norm.num_batches_tracked")) == 0
+    assert module.get_buffer("norm.num_batches_tracked").dtype == torch.int64
+
+
+def test_gradient_is_zero_on_buffers_and_on_unused_weights() -> None:
+    module = normed().train()
+    module.register_parameter("unused", nn.Parameter(torch.ones(4)))
+    layout = Layout.of(module)
+    torch.autograd.backward(module(images()).square().mean())
+    gradient = parameters.read_gradient(module, layout)
+    assert gradient.shape == (layout.size,)
+    assert not gradient[layout.trainable :].any()
+    by_name = layout.named(gradient)
+    assert not by_name["unused"].any()
+    assert all(by_name[name].any() for name in ("conv.weight", "norm.weight", "head.weight"))
+
+
+def test_fedavg_averages_buffers_by_samples() -> None:
+    splits = {}
+    for i, (count, scale) in enumerate([(6, 1.0), (18, 3.0)]):
+        x, y = scale * images(count, seed=i), torch.arange(count) % 2
+        splits[str(i)] = {"train": (x, y), "test": (x, y)}
+    module = normed()
+    federation = SimulatedFederation(module, splits, workers=1)
+    w, local = parameters.read(module), Local(lr=0.1, batch_size=50)
+    models = federation.train(w, ("0", "1"), Loss("ce"), local).models
+    tail = federation.layout.trainable
+    assert not torch.allclose(models[0, tail:], models[1, tail:])
+    mean = federation.train_mean(w, ("0", "1"), Loss("ce"), local).w
+    assert mean is not None
+    torch.testing.assert_close(mean, 0.25 * models[0] + 0.75 * models[1])
+
+
+def test_frozen_parameters_are_left_out_and_untouched() -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    module[0].requires_grad_(False)
+    kept = module[0].weight.clone()
+    layout = Layout.of(module)
+    assert layout.names == ("1.weight", "1.bias")
+    assert (layout.trainable, layout.size) == (10, 10)
+    parameters.write(module, torch.zeros(10))
+    assert torch.equal(module[0].weight, kept)
+    assert not module[1].weight.any()
+    assert [tuple(p.shape) for p in parameters.trainable(module)] == [(2, 4), (2,)]
+
+
+def test_nothing_to_train_is_the_users_error() -> None:
+    for module in (nn.ReLU(), nn.Linear(2, 2).requires_grad_(False), nn.BatchNorm1d(2, affine=False)):
+        with pytest.raises(UserError, match="no trainable parameter"):
+            Layout.of(module)
+
+
+def test_named_and_flat_are_inverse() -> None:
+    layout = Layout.of(normed())
+    w = random_vector(normed())
+    named = layout.named(w)
+    assert named["conv.weight"].shape == (3, 1, 3, 3)
+    assert torch.equal(layout.flat(dict(reversed(named.items()))), w)
+
+
+def test_flat_takes_a_state_dict_and_refuses_another_models() -> None:
+    module = normed()
+    layout = Layout.of(module)
+    state = module.state_dict()
+    assert torch.equal(layout.flat(state), parameters.read(module))
+    with pytest.raises(UserError, match=r"lack 'head\.bias'"):
+        layout.flat({k: v for k, v in state.items() if k != "head.bias"})
+    with pytest.raises(UserError, match=r"'head\.weight' have shape \(108, 2\), the model's have \(2, 108\)"):
+        layout.flat({**state, "head.weight": state["head.weight"].T})
+
+
+def test_flat_is_float32_whatever_the_file_has() -> None:
+    layout = Layout.of(nn.Linear(2, 1))
+    flat = layout.flat({"weight": torch.ones(1, 2, dtype=torch.float64), "bias": torch.ones(1, dtype=torch.float16)})
+    assert flat.dtype == torch.float32
+    assert flat.tolist() == [1, 1, 1]

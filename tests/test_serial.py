@@ -1,0 +1,138 @@
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fupareto import serial
+from fupareto.federation.questions import (
+    Answer,
+    Evaluate,
+    Evaluated,
+    Failure,
+    Gradient,
+    LossAndGradient,
+    Losses,
+    PseudoGradient,
+    Question,
+    Train,
+    Trained,
+    TrialLosses,
+    Types,
+)
+from fupareto.losses import Loss
+from fupareto.methods.base import State
+
+EVERY_TYPE: dict[str, Any] = {**Types.questions, **Types.answers}
+
+seeds = st.integers(0, 2**63 - 1)
+numbers = st.floats(allow_nan=False)
+counts = st.integers(0, 2**40)
+modes = st.sampled_from(["eval", "train"])
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+vectors: st.SearchStrategy[Tensor] = st.lists(st.floats(width=32, allow_nan=False), max_size=6).map(torch.tensor)
+losses = st.sampled_from([Loss("ce"), Loss("mbs"), Loss("mbs", delta=1e-3, form="printed"), Loss("kl", direction="model")])
+questions: st.SearchStrategy[Question] = st.one_of(
+    st.builds(Train, vectors, losses, numbers, counts, counts, seeds),
+    st.builds(Gradient, vectors, losses, modes, seeds),
+    st.builds(PseudoGradient, vectors, losses, numbers, counts, counts, modes, seeds),
+    st.builds(TrialLosses, vectors, vectors, st.lists(numbers, max_size=4).map(tuple), losses, modes, seeds),
+    st.builds(Evaluate, vectors, st.lists(names, max_size=3).map(tuple)),
+)
+tables = st.dictionaries(names, st.dictionaries(st.sampled_from(["samples", "right", "loss"]), numbers), max_size=3)
+answers: st.SearchStrategy[Answer | Failure] = st.one_of(
+    st.builds(Trained, vectors, counts),
+    st.builds(LossAndGradient, numbers, vectors, counts),
+    st.builds(Losses, st.lists(numbers, max_size=4).map(tuple)),
+    st.builds(Evaluated, tables),
+    st.builds(Failure, names),
+)
+
+w = torch.arange(4.0)
+EXAMPLES: list[Question | Answer | Failure] = [
+    Train(w, Loss("ce"), 0.1, 1, 200, 7),
+    Gradient(w, Loss("mbs", delta=1e-3)),
+    PseudoGradient(w, Loss("uce"), 0.1, 1, 200),
+    TrialLosses(w, w + 1, (0.5, 0.25), Loss("ce"), "train", 3),
+    Evaluate(w, ("train", "test")),
+    Trained(w, 20),
+    LossAndGradient(0.5, w, 1),
+    Losses((0.5, float("inf"))),
+    Evaluated({"test": {"samples": 4, "right": 3, "loss": 0.25}}),
+    Failure("RuntimeError: ünlucky"),
+]
+
+
+def kind(thing: object) -> str:
+    return type(thing).__name__
+
+
+def assert_same(found: object, wanted: object) -> None:
+    assert type(found) is type(wanted)
+    assert serial.same(found, wanted)
+
+
+@given(questions)
+def test_every_question_survives_bytes(question: Question) -> None:
+    assert_same(serial.from_bytes(Types.questions, serial.to_bytes(question)), question)
+
+
+@given(answers)
+def test_every_answer_survives_bytes(answer: Answer | Failure) -> None:
+    assert_same(serial.from_bytes(Types.answers, serial.to_bytes(answer)), answer)
+
+
+def test_the_examples_are_of_every_type() -> None:
+    assert {kind(e) for e in EXAMPLES} == set(EVERY_TYPE)
+
+
+@pytest.mark.parametrize("thing", EXAMPLES, ids=kind)
+def test_fields_come_back_with_their_types(thing: Any) -> None:
+    again = serial.from_bytes(EVERY_TYPE, serial.to_bytes(thing))
+    for field in dataclasses.fields(thing):
+        assert type(getattr(again, field.name)) is type(getattr(thing, field.name)), field.name
+
+
+@pytest.mark.parametrize("thing", EXAMPLES, ids=kind)
+def test_truncated_bytes_are_a_value_error(thing: Any) -> None:
+    data = serial.to_bytes(thing)
+    for length in range(len(data)):
+        with pytest.raises(ValueError, match="not a whole safetensors file"):
+            serial.from_bytes(EVERY_TYPE, data[:length])
+
+
+@given(st.binary(max_size=64))
+def test_any_other_bytes_are_a_value_error(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        serial.from_bytes(EVERY_TYPE, data)
+
+
+def test_an_answer_is_not_a_question() -> None:
+    with pytest.raises(ValueError, match="Train, Gradient"):
+        serial.from_bytes(Types.questions, serial.to_bytes(Trained(w, 1)))
+
+
+def test_bytes_hold_values_not_memory() -> None:
+    shared = torch.arange(8.0)
+    data = serial.to_bytes(TrialLosses(shared[:4], shared[:4], (1.0,), Loss("ce")))
+    shared.zero_()
+    again = serial.from_bytes(Types.questions, data)
+    assert isinstance(again, TrialLosses)
+    assert again.w.tolist() == again.direction.tolist() == [0, 1, 2, 3]
+
+
+def test_same_sees_every_difference() -> None:
+    state = State(w=w, forget=("a",), retained=("b",), record={"step": 0.5})
+    assert serial.same(state, dataclasses.replace(state, w=w.clone()))
+    for change in ({"w": w + 1e-6}, {"seed": 1}, {"record": {"step": None}}, {"forget": ()}, {"w": torch.arange(5.0)}):
+        assert not serial.same(state, dataclasses.replace(state, **change))  # type: ignore[arg-type]
+
+
+def test_a_state_packs_into_tensors_and_json_values() -> None:
+    state = State(w=w, forget=("a",), retained=("b", "c"), record={"tried": [1.0], "missing": {"c": "late"}})
+    tensors, values = serial.pack(state)
+    assert list(tensors) == ["w"]
+    assert serial.same(serial.unpack(State, tensors, {**values, "forget": ["a"], "retained": ["b", "c"]}), state)
