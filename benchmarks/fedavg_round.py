@@ -106,7 +106,7 @@ def main() -> None:
             try:
                 return eager_round(eager, clients)
             finally:
-                torch.set_num_threads(cores)
+                torch.set_num_threads(1)
 
         return work
 

@@ -1,4 +1,4 @@
-"""Bring your own model and clients: three hospitals train together, one leaves, and the model forgets it.
+"""Bring your own model and clients: four hospitals train together, one leaves, and the model forgets it.
 
     python examples/bring_your_own_model.py [report.html]
 
@@ -25,9 +25,10 @@ def hospitals() -> dict[str, tuple[tuple[torch.Tensor, torch.Tensor], tuple[torc
     for name, part in zip(["north", "south", "east", "west"], order.chunk(4), strict=True):
         cut = int(0.8 * len(part))
         clients[name] = ((x[part[:cut]], y[part[:cut]]), (x[part[cut:]], y[part[cut:]]))
-    # The hospital that will leave had recorded diagnoses its own way: the model learnt something only it teaches.
-    (train_x, train_y), test = clients["west"]
-    clients["west"] = ((train_x, 1 - train_y), test)
+    # The hospital that will leave has a scanner of its own and records diagnoses the other way round, so the model
+    # learns something that only this hospital teaches.
+    (train_x, train_y), (test_x, test_y) = clients["west"]
+    clients["west"] = ((train_x + 1.0, 1 - train_y), (test_x + 1.0, 1 - test_y))
     return clients
 
 
@@ -37,11 +38,11 @@ def main() -> None:
     model = nn.Sequential(nn.Linear(30, 128), nn.ReLU(), nn.Linear(128, 2))  # any nn.Module
     federation = fupareto.simulate(model, hospitals())
 
-    trained = fupareto.train(federation, model, fupareto.FedAvg(rounds=60, lr=0.5, batch_size=16))
+    trained = fupareto.train(federation, model, fupareto.FedAvg(rounds=100, lr=0.5, batch_size=16))
     model.load_state_dict(trained.model("initial"))
 
     result = fupareto.unlearn(
-        federation, model, forget=["west"], method=fupareto.FUPareto(rounds=20, recovery_rounds=5)
+        federation, model, forget=["west"], method=fupareto.FUPareto(lr=0.2, rounds=40, recovery_rounds=10)
     )
     summary = result.audit()
     for stage, measured in summary["stages"].items():

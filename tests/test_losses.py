@@ -77,6 +77,7 @@ def test_every_loss_is_its_formula_per_sample(loss: Loss, batch: Batch) -> None:
     torch.testing.assert_close(found, torch.tensor(wanted), atol=2e-5, rtol=1e-4)
 
 
+@settings(max_examples=60)
 @given(batches())
 def test_mbs_zero_means_the_label_is_not_predicted_any_more(batch: Batch) -> None:
     logits, labels = batch
@@ -91,6 +92,7 @@ def test_printed_mbs_is_content_with_a_label_that_is_still_predicted() -> None:
     assert Loss("mbs")(logits, labels).item() > 0
 
 
+@settings(max_examples=60)
 @given(batch=batches(), form=st.sampled_from(["separating", "printed"]))
 def test_mbs_is_not_negative_and_still_where_it_is_zero(batch: Batch, form: str) -> None:
     logits, labels = batch
@@ -100,6 +102,7 @@ def test_mbs_is_not_negative_and_still_where_it_is_zero(batch: Batch, form: str)
     assert not gradient(loss, logits, labels)[values == 0].any()
 
 
+@settings(max_examples=60)
 @given(batches())
 def test_mbs_gradient_touches_the_label_and_the_best_other_alone(batch: Batch) -> None:
     logits, labels = batch
@@ -116,6 +119,7 @@ def test_mbs_gradient_touches_the_label_and_the_best_other_alone(batch: Batch) -
         assert not row[untouched].any()
 
 
+@settings(max_examples=40)
 @given(batches(bound=1e4))
 def test_uce_lies_between_zero_and_log_two(batch: Batch) -> None:
     values = Loss("uce")(*batch)

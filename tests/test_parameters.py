@@ -57,7 +57,7 @@ def test_gradient_of_a_channels_last_module_is_in_the_vectors_order() -> None:
         torch.autograd.backward(module(images()).square().mean())
         found.append(parameters.read_gradient(module, Layout.of(module)))
     assert found[0].abs().max() > 0
-    torch.testing.assert_close(found[0], found[1])
+    torch.testing.assert_close(found[0], found[1], atol=1e-3, rtol=1e-4)
 
 
 def test_read_is_a_copy_and_write_copies() -> None:
@@ -113,15 +113,15 @@ def test_fedavg_averages_buffers_by_samples() -> None:
 
 
 def test_frozen_parameters_are_left_out_and_untouched() -> None:
-    module = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
-    module[0].requires_grad_(False)
-    kept = module[0].weight.clone()
+    body, head = nn.Linear(3, 4).requires_grad_(False), nn.Linear(4, 2)
+    module = nn.Sequential(body, head)
+    kept = body.weight.clone()
     layout = Layout.of(module)
     assert layout.names == ("1.weight", "1.bias")
     assert (layout.trainable, layout.size) == (10, 10)
     parameters.write(module, torch.zeros(10))
-    assert torch.equal(module[0].weight, kept)
-    assert not module[1].weight.any()
+    assert torch.equal(body.weight, kept)
+    assert not head.weight.any()
     assert [tuple(p.shape) for p in parameters.trainable(module)] == [(2, 4), (2,)]
 
 

@@ -45,14 +45,17 @@ def demo(
 ) -> None:
     """Train ten clients on real handwritten digits, forget two of them, and show the result (about a minute)."""
     from fupareto import experiment as experiments
-    from fupareto.config import Experiment
+    from fupareto.config import validate
     from fupareto.runs import Run
 
-    experiment = Experiment(seed=seed)
+    experiment = validate({"seed": seed}, "--seed")
     if not resume and Run.begun(out / "training"):
-        if experiments.stored_experiment(Run.open(out / "training")).name != experiment.name:
+        stored = experiments.stored_experiment(Run.open(out / "training"))
+        if stored.model_copy(update={"seed": seed}) != experiment:
             raise UserError(f"{out} holds another run; choose another --out")
         shutil.rmtree(out)  # an earlier demo: made by this command, and made again in a minute
+    if not (resume and Run.begun(out / "training")):
+        Run.check_free(out)
     _say(quiet, f"Training {experiment.partition.clients} clients on {experiment.data.source}, seed {seed}.")
     experiments.train(experiment, out / "training", resume=resume, progress=_progress(quiet))
     forget = ", ".join(experiments.default_request(experiment).clients)
@@ -147,12 +150,6 @@ def compare(
 
     places = [Run.open(path) for path in runs]
     summaries = {str(place.path): place.summary for place in places}
-    if as_json:
-        typer.echo(json.dumps(summaries, indent=2))
-    else:
-        from fupareto.report.table import comparison_table, show
-
-        show(comparison_table(summaries))
     if out is not None:
         from fupareto.report import render_comparison
 
@@ -162,6 +159,12 @@ def compare(
         except OSError as error:
             raise UserError(f"cannot write {out}: {error.strerror}") from error
         typer.echo(f"Comparison: {out}", err=True)
+    if as_json:
+        typer.echo(json.dumps(summaries, indent=2))
+    else:
+        from fupareto.report.table import comparison_table, show
+
+        show(comparison_table(summaries))
 
 
 @data_app.command("list")
@@ -195,7 +198,9 @@ def main() -> None:
     except UserError as error:
         typer.echo(f"Error: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as ended:  # typer turns Ctrl-C into exit code 130
+        if isinstance(ended, SystemExit) and ended.code != 130:
+            raise
         typer.echo("\nInterrupted. Every finished round is on disk.", err=True)
         if sys.argv[1:2] in (["demo"], ["train"], ["unlearn"]):
             again = [a for a in sys.argv[1:] if a != "--resume"]

@@ -91,6 +91,7 @@ def train(
     progress: Progress = _no_progress,
 ) -> Run:
     """Train the federation's model with FedAvg into the run directory ``out``."""
+    find(experiment.unlearn.method, experiment.unlearn.options)  # a mistake there should not wait for the training
     config = {"kind": "train", "experiment": experiment.model_dump(), "versions": versions()}
     engine, w = federation(experiment, root=root)
     place = Run.make(out, config, None, resume)
@@ -133,6 +134,10 @@ def unlearn(
     request = default_request(experiment) if clients is None else Request(tuple(dict.fromkeys(clients)))
     request.sides([str(i) for i in range(experiment.partition.clients)])
     engine, _ = federation(experiment, request, root)
+    weights = parent.load_model("initial")
+    if weights is None:
+        raise UserError(f"{trained} has lost its model initial.safetensors; train again into another directory")
+    w0 = engine.layout.flat(weights)
     config = {
         "kind": "unlearn",
         "experiment": experiment.model_dump(),
@@ -142,7 +147,6 @@ def unlearn(
     }
     place = Run.make(out, config, {"clients": list(request.clients)}, resume)
     if not place.finished:
-        w0 = engine.layout.flat(parent.load_model("initial") or {})
         with progress("unlearning", forgetter.budget) as watch:
             outcome = runner.run(forgetter, engine, w0, request, seed=experiment.seed, place=place, watch=watch)
         place.save_summary(runner.summarise(outcome, _facts(experiment, chosen)))
@@ -153,15 +157,20 @@ def audit(place: Run, root: Path | None = None) -> dict[str, Any]:
     """Measure the models of a finished run anew, write and return the summary."""
     if not place.finished:
         raise UserError(f"{place.path} has not come to its end; continue it with --resume first")
+    kind = place.config.get("kind")
+    if kind not in ("train", "unlearn"):
+        raise UserError(
+            f"{place.path} was made from Python, which has its clients: audit it there, with result.audit()"
+        )
     experiment = stored_experiment(place)
-    if place.config["kind"] == "train":
+    if kind == "train":
         engine, _ = federation(experiment, root=root)
         sides = default_request(experiment).sides(engine.ids)
     else:
         request = Request(tuple(place.request["clients"]))
         engine, _ = federation(experiment, request, root)
         sides = request.sides(engine.ids)
-    facts = {key: place.summary[key] for key in FACTS}
+    facts = {key: place.summary.get(key) for key in FACTS}
     summary = runner.summarise(runner.Outcome(engine, place, sides), facts)
     place.save_summary(summary)
     return summary

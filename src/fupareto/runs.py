@@ -11,6 +11,7 @@ A round is on disk once its checkpoint is: lines of ``rounds.jsonl`` after the c
 round that was cut off, and are dropped when the run resumes.
 """
 
+import contextlib
 import errno
 import json
 import os
@@ -42,8 +43,7 @@ class Run:
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any], request: Mapping[str, Any] | None) -> "Run":
         """Make the directory; one that holds anything already is left alone."""
-        if path.exists() and (not path.is_dir() or any(p.name not in BEFORE_CONFIG for p in path.iterdir())):
-            raise UserError(f"{path} is there already; continue it with --resume, or choose another --out")
+        cls.check_free(path)
         run = cls(path)
         run._mkdir(path)
         if request is not None:
@@ -53,6 +53,12 @@ class Run:
 
         run._write("config.toml", tomli_w.dumps({"format": FORMAT, **without_none(config)}).encode())
         return run
+
+    @staticmethod
+    def check_free(path: Path) -> None:
+        """Refuse a place that holds anything already, except what a run leaves that never began."""
+        if path.exists() and (not path.is_dir() or any(p.name not in BEFORE_CONFIG for p in path.iterdir())):
+            raise UserError(f"{path} is there already; continue it with --resume, or choose another --out")
 
     @classmethod
     def make(cls, path: Path, config: Mapping[str, Any], request: Mapping[str, Any] | None, resume: bool) -> "Run":
@@ -101,12 +107,12 @@ class Run:
     @property
     def request(self) -> dict[str, Any]:
         """Return the request of an unlearning run."""
-        return self._json("request.json")
+        return self._json("request.json", "clients")
 
     @property
     def summary(self) -> dict[str, Any]:
         """Return the result."""
-        return self._json("summary.json")
+        return self._json("summary.json", "method", "dataset", "forget", "stages", "cost", "phases", "verdict")
 
     @staticmethod
     def begun(path: Path) -> bool:
@@ -133,10 +139,13 @@ class Run:
         """Return the complete lines of ``rounds.jsonl``."""
         path = self.path / "rounds.jsonl"
         lines = self._read("rounds.jsonl").split(b"\n")[:-1] if path.is_file() else []
-        try:
-            return [json.loads(line) for line in lines]
-        except ValueError as error:
-            raise UserError(f"{path} is damaged: {error}") from error
+        records = []
+        for number, line in enumerate(lines, 1):
+            try:
+                records.append(_parsed(line, "round", "stage", "phase"))
+            except ValueError as error:
+                raise UserError(f"{path} is damaged in line {number}: {error}") from error
+        return records
 
     def save_state(self, state: Any) -> None:
         """Replace the checkpoint."""
@@ -194,12 +203,11 @@ class Run:
         except OSError as error:
             raise UserError(f"cannot read {self.path / name}: {error.strerror}") from error
 
-    def _json(self, name: str) -> dict[str, Any]:
+    def _json(self, name: str, *keys: str) -> dict[str, Any]:
         if not (self.path / name).is_file():
             raise UserError(f"{self.path} has no {name}; has the run come to its end?")
         try:
-            found: dict[str, Any] = json.loads(self._read(name))
-            return found
+            return _parsed(self._read(name), *keys)
         except ValueError as error:
             raise UserError(f"{self.path / name} is damaged: {error}") from error
 
@@ -222,7 +230,8 @@ class Run:
         except OSError as error:
             raise self._trouble(name, error) from error
         finally:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # on a disk that is read-only, what went wrong before is what to say
+                part.unlink(missing_ok=True)
 
     def _trouble(self, name: str, error: OSError) -> UserError:
         advice = {
@@ -262,6 +271,16 @@ class Memory:
     def load_model(self, stage: str) -> dict[str, Tensor] | None:
         """Return the model of a stage."""
         return self._models.get(stage)
+
+
+def _parsed(data: bytes, *keys: str) -> dict[str, Any]:
+    """Read a JSON object that has these keys; ValueError for anything else."""
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError(f"not an object but {type(found).__name__}")
+    if absent := [key for key in keys if key not in found]:
+        raise ValueError(f"it lacks {', '.join(absent)}")
+    return found
 
 
 def without_none(value: Any) -> Any:

@@ -58,6 +58,8 @@ class Process:
 
     def __init__(self, *args: object, cwd: Path) -> None:
         self.log = cwd / f"log-{time.monotonic_ns()}"
+        for suffix in (".out", ".err"):
+            self.log.with_suffix(suffix).touch()
         self.process: ForkServerProcess = _forks.Process(target=_run, args=([*map(str, args)], str(cwd), str(self.log)))
         self.process.start()
 
@@ -85,7 +87,7 @@ def forked(*args: object, cwd: Path) -> Ended:
 
 def _run(args: list[str], cwd: str, log: str) -> None:
     for number, suffix in ((1, ".out"), (2, ".err")):
-        os.dup2(os.open(log + suffix, os.O_WRONLY | os.O_CREAT), number)
+        os.dup2(os.open(log + suffix, os.O_WRONLY), number)
     os.chdir(cwd)
     sys.argv = ["fupareto", *args]
     from fupareto.cli import main

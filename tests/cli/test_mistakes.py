@@ -1,6 +1,5 @@
 """Every mistake of a user: exit code 2, a message that says what, where and how to mend it, and no file touched."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +39,7 @@ def npz(**arrays: object) -> str:
         ("seed = -1", ("seed = -1", "greater than or equal to 0")),
         ("train = 3", ("train = 3",)),
         ("[partition]\nkind = 'dirichlett'", ("partition.kind = 'dirichlett'", "'dirichlet', 'pat' or 'iid'")),
-        ("seed = 1\nseed = 2", ("experiment.toml is not valid TOML", "line 2")),
+        ("seed = 1\nseed = 2", ("experiment.toml is not valid TOML", "overwrite")),
         ("[train\nrounds = 3", ("experiment.toml is not valid TOML", "line 1")),
         ("request.clients = []", ("request.clients", "names nobody")),
         ("request.clients = 0", ("request.clients", "names nobody")),
@@ -53,13 +52,13 @@ def npz(**arrays: object) -> str:
         ("model = 'lenet6'", ("unknown model 'lenet6'", "lenet5")),
         ("model = 'lenet5'", ("lenet5", "28x28", "(1, 8, 8)")),
         ("model = 'no_such_module:build'", ("no_such_module:build", "could not be imported")),
-        ("partition = {kind = 'iid', clients = 900}", ("client 0", "too little data", "fewer clients")),
+        ("partition = {kind = 'iid', clients = 900}", ("client 897", "too little data (1 sample)", "fewer clients")),
         ("partition = {kind = 'iid', clients = 2000}", ("without data", "fewer clients")),
         ("partition = {clients = 500}", ("500 clients", "at most")),
     ],
 )
 def test_experiment_file(mistake: Mistake, text: str, says: tuple[str, ...]) -> None:
-    mistake("train", write(text) if Path.cwd() else "", "--out", "run", says=says)
+    mistake("train", write(text), "--out", "run", says=says)
 
 
 def test_every_wrong_key_is_named_at_once(mistake: Mistake) -> None:
@@ -129,16 +128,16 @@ def test_own_model(mistake: Mistake, monkeypatch: pytest.MonkeyPatch, function: 
         (("--method", "no_such_module:Method"), ("no_such_module:Method", "could not be imported")),
         (("--set", "roundz=3"), ("no option 'roundz'", "did you mean 'rounds'?")),
         (("--set", "zzz=3"), ("no option 'zzz'", "it has rounds, recovery_rounds")),
-        (("--set", "lr=fast"), ("lr must be a number, not 'fast'",)),
-        (("--set", "lr=true"), ("lr must be a number, not True",)),
+        (("--set", "lr=fast"), ("lr must be a finite number, not 'fast'",)),
+        (("--set", "lr=true"), ("lr must be a finite number, not True",)),
         (("--set", "lr=nan"), ("lr must be",)),
-        (("--set", "lr=inf"), ("lr must be a number",)),
+        (("--set", "lr=inf"), ("lr must be a finite number",)),
         (("--set", "lr=-1"), ("lr must be above 0, not -1",)),
         (("--set", "rounds=2.5"), ("rounds must be a whole number, not 2.5",)),
         (("--set", "delta=nan"), ("delta must be",)),
         (("--set", "beta=2"), ("beta must lie between 0 and 1",)),
         (("--set", "loss=bce"), ("loss must be one of 'mbs', 'uce', 'kl', 'ascent', not 'bce'",)),
-        (("--set", "recovery_lr=no"), ("recovery_lr must be a number or left out",)),
+        (("--set", "recovery_lr=no"), ("recovery_lr must be a finite number or left out",)),
         (("--set", "rounds"), ("--set takes key=value, not 'rounds'",)),
         (("--set", "=3"), ("--set takes key=value",)),
         (("--resume", "--seed", "3"), ("No such option",)),
@@ -176,7 +175,7 @@ def test_not_a_run_directory(mistake: Mistake, small: Path, command: str) -> Non
     write(text.replace("format = 1", "format = 99"), "later/config.toml")
     mistake(command, "later", *out, says=("later", "format 99", "reads format 1", "the version that wrote it"))
     write("[unfinished", "later/config.toml")
-    mistake(command, "later", *out, says=("later/config.toml is damaged", "line 1"))
+    mistake(command, "later", *out, says=("later/config.toml is damaged", "Expected ']'"))
     write("format = 1", "later/config.toml")
     if command == "unlearn":
         mistake(command, "later", *out, says=("later is not a finished training run",))
@@ -202,7 +201,9 @@ def test_out_that_exists(mistake: Mistake, small: Path) -> None:
     mistake("unlearn", "trained", "--out", "trained", says=("trained is there already",))
     Path("mine").mkdir()
     write("dear diary", "mine/diary.txt")
+    shutil.copytree(small / "forgotten", "forgotten")
     for resume in ((), ("--resume",)):
+        mistake("demo", "--out", "forgotten", *resume, says=("forgotten is there already",))
         mistake("train", "experiment.toml", "--out", "mine", *resume, says=("mine is there already",))
         mistake("demo", "--out", "mine", *resume, says=("mine is there already",))
     write("a file", "file")
@@ -324,7 +325,3 @@ def test_installed_script_with_a_model_of_the_users(tmp_path: Path) -> None:
     assert "outputs have shape (2, 9)" in ended.err
     assert "Traceback" not in ended.err
     assert list(files(tmp_path)) == ["experiment.toml", "own_models.py"]
-
-
-def test_summary_is_json(small: Path) -> None:
-    assert json.loads((small / "forgotten/summary.json").read_text())["status"] == "complete"

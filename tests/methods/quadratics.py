@@ -6,12 +6,13 @@ forgotten (any other loss). A sample is a function of ``w``; a client's objectiv
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fupareto.federation.base import Federation, Traffic
+from fupareto.federation.base import Federation, Request, Traffic
 from fupareto.federation.questions import (
     Answer,
     Evaluate,
@@ -27,6 +28,7 @@ from fupareto.federation.questions import (
     TrialLosses,
 )
 from fupareto.losses import Loss
+from fupareto.methods import Method
 from fupareto.parameters import Layout
 from fupareto.pareto import Array
 
@@ -88,12 +90,11 @@ def mean(samples: Sequence[Sample], w: Tensor, loss: Loss) -> tuple[float, Tenso
 class QuadraticFederation(Federation):
     """Clients without data or module; ``absent`` do not answer, and ``asked`` remembers every question."""
 
-    def __init__(self, size: int, steps_per_question: int | None = None, **clients: Client | Sample) -> None:
+    def __init__(self, size: int, **clients: Client | Sample) -> None:
         self.clients = {i: c if isinstance(c, Client) else Client([c], [c]) for i, c in clients.items()}
         self.ids = tuple(self.clients)
         self.layout = Layout(("w",), ((size,),), size, size)
         self.traffic = Traffic()
-        self.steps_per_question = steps_per_question
         self.absent: set[str] = set()
         self.asked: list[tuple[str, Question]] = []
 
@@ -134,3 +135,41 @@ def _descend(client: Client, question: Train | PseudoGradient) -> tuple[Tensor, 
             w = w - question.lr * mean(samples[start : start + question.batch_size], w, question.loss)[1]
             steps += 1
     return w, steps
+
+
+def conflict() -> QuadraticFederation:
+    """Two forget and three retained clients in R⁶ that come near the Pareto front after a few rounds at lr 0.1.
+
+    From zero, improvement succeeds, then fails because even the smallest step overshoots, expansion acts, and
+    improvement resumes. As retained clients, u1 and u2 would learn what their hinges unlearn.
+    """
+    u1, u2 = [-0.7, -0.2, -0.2, -0.1, 0.7, 0.1], [0.2, 0.0, -0.5, 0.1, 0.4, 0.1]
+    return QuadraticFederation(
+        6,
+        u1=Client([quadratic(u1, [1.0] * 6)], [hinge(u1, -2.0)]),
+        u2=Client([quadratic(u2, [1.0] * 6)], [hinge(u2, -2.0)]),
+        r1=quadratic([-0.2, -0.4, 0.5, -0.2, -0.2, -0.4], [0.3, 2.0, 3.7, 1.2, 0.1, 0.6]),
+        r2=quadratic([-0.3, -0.1, 0.1, -0.3, -0.2, 0.2], [0.6, 2.2, 0.3, 1.1, 0.1, 3.1]),
+        r3=quadratic([-0.1, 0.3, -0.2, -0.1, 0.5, -0.1], [0.3, 0.9, 3.8, 0.8, 0.2, 0.6]),
+    )
+
+
+def walk(method: Method, federation: Federation, w0: Tensor, forget: Sequence[str], seed: int = 0) -> list[Any]:
+    """Step a method to its end; return every state, the initial one first."""
+    states: list[Any] = [method.init(federation, w0, Request(tuple(forget)), seed)]
+    while not states[-1].done:
+        assert len(states) <= method.budget, "more rounds than the budget"
+        states.append(method.step(federation, states[-1]))
+    return states
+
+
+def story(states: Sequence[Any]) -> str:
+    """Return one letter per round: I, E, R for a step of improvement, expansion or recovery, i, e, r for none."""
+    letters = [(s.phase[0], s.record["step"]) for s in states[1:]]
+    return "".join(letter if step is None else letter.upper() for letter, step in letters)
+
+
+def cosine(one: Tensor, two: Tensor) -> float:
+    """Return the cosine between two vectors, in float64."""
+    a, b = one.double(), two.double()
+    return float(a @ b / (a.norm() * b.norm()))

@@ -37,9 +37,9 @@ def phases(rounds: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Count what unlearning rounds did; a round without an accepted step has failed, whatever it tried."""
     unlearning = [r for r in rounds if r["stage"] == "unlearned"]
     return {
-        "improve": sum(r["phase"] == "improve" and r["step"] is not None for r in unlearning),
-        "expand": sum(r["phase"] == "expand" and r["step"] is not None for r in unlearning),
-        "failed": sum(r["step"] is None for r in unlearning),
+        "improve": sum(r["phase"] == "improve" and r.get("step") is not None for r in unlearning),
+        "expand": sum(r["phase"] == "expand" and r.get("step") is not None for r in unlearning),
+        "failed": sum("step" in r and r["step"] is None for r in unlearning),  # a method may have no steps
     }
 
 
@@ -53,25 +53,27 @@ def better(stages: Mapping[str, Mapping[str, Any]]) -> str:
     before, after = stages["unlearned"], stages["recovered"]
     known = "asr" if after["asr"] is not None and before["asr"] is not None else "forget_acc"
     lost = (after["r_acc"] or 0.0) < (before["r_acc"] or 0.0)
-    back = (after[known] or 0.0) > (before[known] or 0.0) + 0.01
+    back = after[known] is None or after[known] > (before[known] or 0.0) + 0.01  # unmeasured: nobody knows
     return "unlearned" if lost or back else "recovered"
 
 
 def verdict(stages: Mapping[str, Mapping[str, Any]], forget: Sequence[str], final: str, unheard: Sequence[str]) -> str:
     """Say in plain words what was measured, and no more."""
     first, last = stages["initial"], stages[final]
-    who = ("client " if len(forget) == 1 else "clients ") + ", ".join(forget)
-    if last["asr"] is not None and first["asr"] is not None:
-        known = (
-            f"the backdoor of {who} works on {_percent(last['asr'])} of its inputs ({_percent(first['asr'])} before)"
-        )
+    heard = [i for i in forget if i not in unheard] or list(forget)  # the numbers are theirs alone
+    who = ("client " if len(heard) == 1 else "clients ") + " and ".join(
+        filter(None, [", ".join(heard[:-1]), heard[-1]])
+    )
+
+    def share(key: str) -> str:
+        before = "" if final == "initial" else f" (before: {_percent(first[key])})"
+        return _percent(last[key]) + before
+
+    if last["asr"] is not None:
+        text = f"The backdoor of {who} works in {share('asr')} of all tries."
     else:
-        known = (
-            f"the model is right on {_percent(last['forget_acc'])} of the training samples of {who} "
-            f"({_percent(first['forget_acc'])} before)"
-        )
-    kept = f"retained clients have {_percent(last['r_acc'])} accuracy ({_percent(first['r_acc'])} before)"
-    text = f"After forgetting, {known}; {kept}."
+        text = f"The model is right on {share('forget_acc')} of the training samples of {who}."
+    text += f" Retained clients have an accuracy of {share('r_acc')}."
     if final == "unlearned" and "recovered" in stages:
         text += " Recovery did not improve on the unlearned model, so the unlearned one is kept."
     if unheard:

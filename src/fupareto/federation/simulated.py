@@ -35,6 +35,7 @@ class SimulatedFederation(Federation):
         self.traffic = Traffic()
         self.workers = workers or os.cpu_count() or 1
         self._model = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        torch.set_num_threads(1)  # the cores belong to the clients; a second thread of the server would only spin
         self._local = threading.local()
         self._pool = ThreadPoolExecutor(
             self.workers, thread_name_prefix="client", initializer=torch.set_num_threads, initargs=(1,)

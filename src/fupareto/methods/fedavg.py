@@ -34,9 +34,11 @@ class FedAvg(Method):
         return self.rounds
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> State:
-        """Start from ``w0``; without a request everybody takes part."""
-        forget, retained = request.sides(federation.ids) if request else ((), federation.ids)
-        return State(w=w0, forget=forget, retained=retained, seed=seed, stage="initial")
+        """Start from ``w0`` with everybody; with a request, go on with the retained clients and hope for the best."""
+        if request is None:
+            return State(w=w0, forget=(), retained=federation.ids, seed=seed, stage="initial")
+        forget, retained = request.sides(federation.ids)
+        return State(w=w0, forget=forget, retained=retained, seed=seed, stage="unlearned")
 
     def step(self, federation: Federation, state: State) -> State:
         """One round: local models, their weighted mean."""

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import importlib
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -30,7 +31,7 @@ def find(name: str, options: Mapping[str, Any] | None = None) -> Method:
     _check(cls, options)
     try:
         return cls(**options)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:  # TypeError: an abstract class, or an option without a default
         raise UserError(f"method '{name}': {error}") from error
 
 
@@ -40,8 +41,8 @@ def _imported(name: str) -> type[Method]:
         raise UserError(f"unknown method '{name}'; there are {', '.join(METHODS)}, or package.module:Class")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"method '{name}' could not be imported: {error}") from error
+    except Exception as error:  # importing runs the user's code, which may raise anything
+        raise UserError(f"method '{name}' could not be imported: {type(error).__name__}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise UserError(f"method '{name}' is not a subclass of fupareto.methods.base.Method")
     return found
@@ -66,7 +67,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if get_args(hint):  # a union
         return any(_fits(value, h) for h in get_args(hint))
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
 
 
@@ -75,6 +76,6 @@ def _words(hint: Any) -> str:
         return "one of " + ", ".join(map(repr, get_args(hint)))
     if get_args(hint):
         return " or ".join(_words(h) for h in get_args(hint))
-    return {float: "a number", int: "a whole number", bool: "true or false", type(None): "left out"}.get(
+    return {float: "a finite number", int: "a whole number", bool: "true or false", type(None): "left out"}.get(
         hint, str(hint)
     )

@@ -1,0 +1,168 @@
+"""The commands that do what they should, from the experiment file to the comparison."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .commands import SCRIPT, files, fupareto
+from .conftest import Call
+
+COMMANDS = ("demo", "train", "unlearn", "audit", "report", "compare", "data")
+
+
+def test_help_lists_every_command() -> None:
+    ended = fupareto("--help")
+    assert ended.code == 0
+    for command in COMMANDS:
+        assert f" {command} " in ended.out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = "{'torch', 'numpy', 'sklearn', 'matplotlib', 'pydantic', 'scipy'}"
+    code = (
+        "import sys; from fupareto.cli import main; sys.argv = ['fupareto', '--help']\n"
+        f"try:\n    main()\nfinally:\n    print(sorted({heavy} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(call: Call, command: str) -> None:
+    ended = call(command, "--help")
+    assert ended.code == 0
+    assert "Usage:" in ended.out
+
+
+def test_no_command_shows_help() -> None:
+    done = subprocess.run([SCRIPT], capture_output=True, text=True)
+    assert "Usage:" in done.stdout + done.stderr
+    assert done.returncode in (0, 2)
+
+
+def test_training_run(small: Path) -> None:
+    run = small / "trained"
+    assert set(files(run)) == {
+        *("config.toml", "rounds.jsonl", "initial.safetensors", "summary.json", "report.html"),
+        *("checkpoint", "checkpoint/state.safetensors"),
+    }
+    summary = json.loads((run / "summary.json").read_text())
+    assert tuple(summary["stages"]) == ("initial",)
+    assert summary["method"] == "fedavg"
+    assert summary["cost"]["rounds"] == 6
+    assert "before" not in summary["verdict"]  # nothing was forgotten, so nothing is said of forgetting
+    assert len((run / "rounds.jsonl").read_text().splitlines()) == 6
+
+
+def test_unlearning_run(small: Path) -> None:
+    summary = json.loads((small / "forgotten/summary.json").read_text())
+    trained = json.loads((small / "trained/summary.json").read_text())
+    assert summary["stages"]["initial"] == trained["stages"]["initial"]
+    assert summary["forget"] == trained["forget"]
+    assert "(before: " in summary["verdict"]
+    request = json.loads((small / "forgotten/request.json").read_text())
+    assert request["clients"] == summary["forget"]
+    assert (small / "trained/initial.safetensors").read_bytes() == (small / "forgotten/initial.safetensors").read_bytes()
+
+
+def test_audit_measures_the_same_again(call: Call, small: Path, tmp_path: Path) -> None:
+    for name in ("trained", "forgotten"):
+        shutil.copytree(small / name, tmp_path / name)
+        before = json.loads((tmp_path / name / "summary.json").read_text())
+        ended = call("audit", tmp_path / name, "--json")
+        assert ended.code == 0
+        assert json.loads(ended.out) == before
+        assert json.loads((tmp_path / name / "summary.json").read_text()) == before
+
+
+def test_report_is_written_again(call: Call, small: Path, tmp_path: Path) -> None:
+    shutil.copytree(small / "forgotten", tmp_path / "run")
+    (tmp_path / "run/report.html").unlink()
+    ended = call("report", tmp_path / "run")
+    assert (ended.code, ended.out) == (0, f"{tmp_path / 'run/report.html'}\n")
+    assert (tmp_path / "run/report.html").read_text().count("<svg") >= 1
+
+
+def test_comparison(call: Call, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(small)
+    monkeypatch.setenv("COLUMNS", "120")
+    ended = call("compare", "trained", "forgotten", "--out", tmp_path / "page.html")
+    assert ended.code == 0
+    assert all(word in ended.out for word in ("trained", "forgotten", "initial", "unlearned", "recovered"))
+    assert str(tmp_path / "page.html") in ended.err
+    assert "forgotten" in (tmp_path / "page.html").read_text()
+    ended = call("compare", "trained", "forgotten", "--json")
+    assert {path: summary["method"] for path, summary in json.loads(ended.out).items()} == {
+        "trained": "fedavg",
+        "forgotten": "fupareto",
+    }
+
+
+def test_other_request_and_options(call: Call, small: Path, tmp_path: Path) -> None:
+    args = ("--clients", "4, 0,4", "--set", "rounds=1", "--set", "loss=uce", "--set", "recovery=none")
+    ended = call("unlearn", small / "trained", *args, "--out", tmp_path / "run", "--json", "--quiet")
+    assert (ended.code, ended.err) == (0, "")
+    summary = json.loads(ended.out)
+    assert summary["forget"] == ["0", "4"]
+    assert summary["cost"]["rounds"] == 5  # one of forgetting, and the four of recovery that the file asks for
+    config = (tmp_path / "run/config.toml").read_text()
+    assert all(line in config for line in ('loss = "uce"', 'recovery = "none"', "rounds = 1", "recovery_rounds = 4"))
+
+
+def test_another_method_does_not_inherit_the_files_options(call: Call, small: Path, tmp_path: Path) -> None:
+    args = ("--method", "fupareto:paper", "--set", "rounds=1", "--set", "recovery_rounds=1")
+    assert call("unlearn", small / "trained", *args, "--out", tmp_path / "run", "-q").code == 0
+    config = (tmp_path / "run/config.toml").read_text()
+    assert all(line in config for line in ('armijo = "printed"', "lr = 0.02", 'name = "fupareto:paper"'))
+
+
+def test_other_seed(call: Call, small: Path, tmp_path: Path) -> None:
+    ended = call("train", small / "small.toml", "--seed", "7", "--out", tmp_path / "run", "--json", "-q")
+    assert ended.code == 0
+    assert json.loads(ended.out)["seed"] == 7
+    assert (tmp_path / "run/initial.safetensors").read_bytes() != (small / "trained/initial.safetensors").read_bytes()
+
+
+def test_finished_runs_are_not_touched_by_resume(call: Call, small: Path, tmp_path: Path) -> None:
+    for name in ("trained", "forgotten"):
+        shutil.copytree(small / name, tmp_path / name)
+    before = files(tmp_path)
+    assert call("train", small / "small.toml", "--out", tmp_path / "trained", "--resume").code == 0
+    assert call("unlearn", tmp_path / "trained", "--out", tmp_path / "forgotten", "--resume").code == 0
+    after = files(tmp_path)
+    different = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    assert different <= {"trained/report.html", "forgotten/report.html"}
+
+
+def test_data_list(call: Call, tmp_path: Path) -> None:
+    ended = call("data", "list", "--data", tmp_path)
+    assert ended.code == 0
+    lines = ended.out.splitlines()
+    assert {line.split()[0] for line in lines[::2]} == {"digits", "fashion-mnist", "cifar10", "cifar100", "gtsrb"}
+    assert [line.strip() for line in lines[1::2]] == ["embedded", "missing", "missing", "missing", "missing"]
+
+
+def test_own_model_and_samples(small: Path, tmp_path: Path) -> None:
+    """A user's .npz beside the experiment file, and a user's model on PYTHONPATH, through the installed script."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    y = np.arange(120) % 3
+    np.savez(tmp_path / "table.npz", x=(rng.normal(size=(120, 4)) + y[:, None]).astype(np.float32), y=y)
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\ndef net(shape, classes):\n    return nn.Linear(shape[0], classes)\n"
+    )
+    (tmp_path / "own.toml").write_text(
+        'model = "mine:net"\ndata.source = "table.npz"\nbackdoor.enabled = false\ntrain.rounds = 3\n'
+        'partition = { kind = "iid", clients = 4 }\nrequest.clients = ["1"]\n'
+    )
+    ended = fupareto("train", tmp_path / "own.toml", "--out", "run", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    assert ended.code == 0, ended.err
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["forget"] == ["1"]
+    assert summary["stages"]["initial"]["asr"] is None
+    assert summary["stages"]["initial"]["r_acc"] > 0.4

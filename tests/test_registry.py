@@ -1,0 +1,154 @@
+"""Methods by what the user typed: names, presets, own classes, and what is wrong with the rest."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fupareto.errors import UserError
+from fupareto.methods import FedAvg, FUPareto
+from fupareto.methods.registry import METHODS, find
+
+PAPER = {  # PROTOCOL C.13, right column
+    "mbs_form": "printed",
+    "armijo": "printed",
+    "guidance_scale": "exact",
+    "equal_norms": False,
+    "rescale": False,
+    "expansion_guidance": "all",
+    "expansion_fallback": "skip",
+    "gradient": "pseudo",
+    "search_mode": "train",
+    "recovery": "printed",
+    "recovery_search": False,
+}
+DEFAULT = {  # PROTOCOL C.13, left column
+    "mbs_form": "separating",
+    "delta": 1e-3,
+    "armijo": "descent",
+    "beta": 1e-4,
+    "guidance_scale": "unit",
+    "equal_norms": True,
+    "rescale": True,
+    "expansion_guidance": "forget",
+    "expansion_fallback": "best",
+    "gradient": "full",
+    "search_mode": "eval",
+    "s": 3,
+    "rounds": 100,
+    "recovery_rounds": 100,
+    "decay": 0.999,
+    "recovery": "guard",
+    "recovery_search": True,
+}
+OWN = '''
+from dataclasses import dataclass
+from typing import ClassVar
+from fupareto.methods import FedAvg
+from fupareto.methods.base import Method
+
+@dataclass(frozen=True)
+class Mine(FedAvg):
+    name: ClassVar[str] = "mine"
+    extra: int = 3
+
+@dataclass(frozen=True)
+class Needs(FedAvg):
+    name: ClassVar[str] = "needs"
+    def __post_init__(self): raise ValueError("the moon is not full")
+
+class Half(Method):
+    name = "half"
+
+def function(): pass
+'''
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = f"own_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(OWN)
+    (tmp_path / "broken_method.py").write_text("def x(:\n")
+    (tmp_path / "angry_method.py").write_text("raise RuntimeError('not today')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+def options(method: Any) -> dict[str, Any]:
+    return dataclasses.asdict(method)
+
+
+def test_names() -> None:
+    assert {"fedavg", "fupareto"} <= set(METHODS)
+    assert find("fupareto") == FUPareto()
+    assert find("fedavg", {"lr": 1}) == FedAvg(lr=1)
+    assert find("fupareto", {"recovery_lr": 0.5, "stop_when_forgotten": True}).budget == 200
+
+
+def test_default_is_the_protocols() -> None:
+    found = options(find("fupareto"))
+    assert {key: found[key] for key in DEFAULT} == DEFAULT
+
+
+def test_paper_differs_in_the_protocols_options_and_no_other() -> None:
+    default, paper = options(find("fupareto")), options(find("fupareto:paper"))
+    assert {key: paper[key] for key in paper if paper[key] != default[key]} == PAPER
+
+
+def test_options_override_a_preset() -> None:
+    assert options(find("fupareto:paper", {"armijo": "descent"})) == {
+        **options(find("fupareto:paper")),
+        "armijo": "descent",
+    }
+
+
+def test_every_method_can_be_stored_and_made_again() -> None:
+    for name, cls in METHODS.items():
+        for full in (name, *(f"{name}:{preset}" for preset in cls.presets)):
+            stored = json.loads(json.dumps(options(find(full))))
+            assert find(name, stored | {k: v for k, v in stored.items() if v is not None}) == find(full)
+
+
+def test_own_class(own: str) -> None:
+    mine = find(f"{own}:Mine", {"extra": 5, "rounds": 2})
+    assert (mine.name, mine.budget, options(mine)["extra"]) == ("mine", 2, 5)
+    assert isinstance(mine, FedAvg)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "says"),
+    [
+        ("fuparetto", {}, "unknown method 'fuparetto'; there are fedavg, fupareto"),
+        ("", {}, "unknown method ''"),
+        ("fupareto:papers", {}, "no preset 'papers'; there are: fupareto:paper"),
+        ("fedavg:paper", {}, "no preset 'paper'; there are: none"),
+        (":Mine", {}, "could not be imported"),
+        (".relative:Mine", {}, "could not be imported"),
+        ("no_such_module:Mine", {}, "could not be imported: ModuleNotFoundError"),
+        ("broken_method:Mine", {}, "could not be imported: SyntaxError"),
+        ("angry_method:Mine", {}, "could not be imported: RuntimeError: not today"),
+        ("OWN:Absent", {}, "could not be imported: AttributeError"),
+        ("OWN:function", {}, "not a subclass of fupareto.methods.base.Method"),
+        ("OWN:Half", {}, "abstract"),
+        ("OWN:Needs", {}, "the moon is not full"),
+        ("OWN:Mine", {"extar": 1}, "did you mean 'extra'?"),
+        ("fupareto", {"round": 3}, "did you mean 'rounds'?"),
+        ("fupareto", {"zzz": 3}, "it has rounds, recovery_rounds"),
+        ("fupareto", {"lr": "x"}, "lr must be a finite number, not 'x'"),
+        ("fupareto", {"lr": float("nan")}, "lr must be a finite number"),
+        ("fupareto", {"s": True}, "s must be a whole number, not True"),
+        ("fupareto", {"s": 1.0}, "s must be a whole number, not 1.0"),
+        ("fupareto", {"rescale": 1}, "rescale must be true or false, not 1"),
+        ("fupareto", {"loss": "ce"}, "loss must be one of 'mbs', 'uce', 'kl', 'ascent', not 'ce'"),
+        ("fupareto", {"recovery_lr": "x"}, "recovery_lr must be a finite number or left out"),
+        ("fupareto", {"recovery_lr": 0}, "recovery_lr must be above 0"),
+        ("fupareto", {"s": -1}, "s and recovery_rounds must not be negative"),
+        ("fedavg", {"epochs": 0}, "epochs must be above 0"),
+    ],
+)
+def test_wrong_ones_are_refused(own: str, name: str, given: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError) as caught:
+        find(name.replace("OWN", own), given)
+    assert says in str(caught.value)
