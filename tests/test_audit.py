@@ -138,7 +138,7 @@ def test_verdict_claims_nothing_of_who_was_not_heard() -> None:
     text = stages.verdict(unknown, ["3", "7"], "unlearned", ["3", "7"])
     assert "an unknown share" in text
     assert "Not verified for 3, 7" in text
-    for word in ("0.0 %", "has forgotten", "is forgotten", "are forgotten", "erased"):
+    for word in (" 0.0 %", "has forgotten", "is forgotten", "are forgotten", "erased"):
         assert word not in text
 
 

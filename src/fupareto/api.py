@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fupareto import parameters, runner
+from fupareto.errors import UserError
 from fupareto.federation import Federation, Request, SimulatedFederation
 from fupareto.methods import FedAvg, FUPareto, Method
 from fupareto.report import render
@@ -22,8 +23,7 @@ def simulate(
     model: nn.Module, clients: Mapping[str, tuple[Samples, Samples]], workers: int | None = None
 ) -> SimulatedFederation:
     """Return a federation in this process; ``clients`` maps an id to its train and test set."""
-    splits = {str(i): {"train": _tensors(train), "test": _tensors(test)} for i, (train, test) in clients.items()}
-    return SimulatedFederation(model, splits, workers)
+    return SimulatedFederation(model, {str(i): _splits(i, held) for i, held in clients.items()}, workers)
 
 
 @dataclasses.dataclass
@@ -43,7 +43,7 @@ class Result:
         """Return the weights of a stage as a state dict has them, by default of the model to keep."""
         tensors = self.outcome.place.load_model(stage or self.audit()["final"])
         if tensors is None:
-            raise KeyError(f"the run has no {stage} model")
+            raise UserError(f"the run has no {stage} model")
         return tensors
 
     def audit(self) -> dict[str, Any]:
@@ -57,7 +57,11 @@ class Result:
     def report(self, path: str | Path) -> Path:
         """Write the HTML report."""
         config = {"method": {"name": self.method.name, **dataclasses.asdict(self.method)}, "seed": self.seed}
-        Path(path).write_text(render(self.audit(), self.rounds, config))
+        page = render(self.audit(), self.rounds, config)
+        try:
+            Path(path).write_text(page, encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}") from error
         return Path(path)
 
 
@@ -71,7 +75,7 @@ def train(
 ) -> Result:
     """Train a model with everybody, by FedAvg unless another method is given."""
     method = method or FedAvg()
-    return Result(runner.run(method, federation, _vector(w0), None, seed=seed, watch=watch), method, seed)
+    return Result(runner.run(method, federation, _vector(federation, w0), None, seed=seed, watch=watch), method, seed)
 
 
 def unlearn(
@@ -86,19 +90,38 @@ def unlearn(
     watch: Watch | None = None,
 ) -> Result:
     """Forget the clients ``forget``, starting from ``w0``; with ``out``, into a run directory that can be resumed."""
+    if isinstance(forget, str):
+        raise UserError(f"forget takes a list of clients: forget=[{forget!r}]")
     method = method or FUPareto()
+    w = _vector(federation, w0)
     request = Request(tuple(dict.fromkeys(map(str, forget))))
     request.sides(federation.ids)
     place: Run | Memory = Memory()
     if out is not None:
         config = {"kind": "python", "method": {"name": method.name, **dataclasses.asdict(method)}, "seed": seed}
         place = Run.make(Path(out), config, {"clients": list(request.clients)}, resume)
-    outcome = runner.run(method, federation, _vector(w0), request, seed=seed, place=place, watch=watch)
+    outcome = runner.run(method, federation, w, request, seed=seed, place=place, watch=watch)
     return Result(outcome, method, seed)
 
 
-def _vector(w0: Tensor | nn.Module) -> Tensor:
-    return parameters.read(w0) if isinstance(w0, nn.Module) else w0.detach().float()
+def _vector(federation: Federation, w0: Tensor | nn.Module) -> Tensor:
+    w, size = parameters.read(w0) if isinstance(w0, nn.Module) else w0.detach().float(), federation.layout.size
+    if tuple(w.shape) != (size,):
+        raise UserError(f"the initial model has shape {tuple(w.shape)}, but the federation's model has {size} numbers")
+    if not bool(torch.isfinite(w).all()):
+        raise UserError("the initial model has numbers that are not finite; train it again, at a lower rate")
+    return w
+
+
+def _splits(client: str, held: Any) -> dict[str, tuple[Tensor, Tensor]]:
+    try:
+        train, test = held
+        return {"train": _tensors(train), "test": _tensors(test)}
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(
+            f"client '{client}' must have a train and a test set, each (inputs, labels) or a torch Dataset of "
+            f"(input, label) pairs: {error}"
+        ) from error
 
 
 def _tensors(samples: Samples) -> tuple[Tensor, Tensor]:

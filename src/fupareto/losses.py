@@ -28,7 +28,7 @@ def mbs(logits: Tensor, labels: Tensor, delta: float = 1e-3, form: str = "separa
     asks for separation, so the default adds delta: loss zero means that the label is not predicted any more.
     """
     target = logits.gather(1, labels[:, None]).squeeze(1)
-    runner_up = logits.scatter(1, labels[:, None], -math.inf).amax(1)
+    runner_up = logits.scatter(1, labels[:, None], -math.inf).max(1).values
     return F.relu(target - runner_up + (delta if form == "separating" else -delta))
 
 

@@ -138,29 +138,36 @@ def build(name: str, shape: Shape, classes: int, seed: int) -> nn.Module:
     factory = MODELS[name] if name in MODELS else _imported(name)
     with torch.random.fork_rng():
         torch.manual_seed(derive(seed, "init"))
-        module = factory(shape, classes)
+        try:
+            module = factory(shape, classes)
+        except TypeError as error:
+            raise UserError(f"model '{name}' must be a function of (shape, classes): {error}") from error
         if not isinstance(module, nn.Module):
             raise UserError(f"model '{name}' returned {type(module).__name__}, not a torch.nn.Module")
         check_outputs(module, shape, classes)
     return module
 
 
-def check_outputs(module: nn.Module, shape: Shape, classes: int) -> None:
-    """Refuse a model that cannot take the data or whose outputs do not match the classes."""
+def check_outputs(module: nn.Module, shape: Shape, classes: int | None = None) -> int:
+    """Refuse a model that cannot take the data or whose outputs do not match the classes; return their number."""
     was_training = module.training
     module.eval()
     try:
         with torch.no_grad():
             outputs = module(torch.zeros(2, *shape))
-    except RuntimeError as error:
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise UserError(f"the model cannot take samples of shape {shape}: {error}") from error
     finally:
         module.train(was_training)
-    if tuple(outputs.shape) != (2, classes):
+    if not isinstance(outputs, Tensor):
+        raise UserError(f"the model's outputs must be one tensor (batch, classes), not a {type(outputs).__name__}")
+    if outputs.dim() != 2 or len(outputs) != 2 or classes not in (None, outputs.shape[1]):
+        data = "" if classes is None else f", but the data have {classes} classes"
         raise UserError(
-            f"the model's outputs have shape {tuple(outputs.shape)} for 2 samples, but the data have {classes} "
-            f"classes; the last layer must give (batch, {classes})"
+            f"the model's outputs have shape {tuple(outputs.shape)} for 2 samples{data}; "
+            f"the last layer must give (batch, {classes or 'classes'})"
         )
+    return int(outputs.shape[1])
 
 
 def _imported(name: str) -> Callable[[Shape, int], nn.Module]:
@@ -169,7 +176,7 @@ def _imported(name: str) -> Callable[[Shape, int], nn.Module]:
         raise UserError(f"unknown model '{name}'; there are {', '.join(MODELS)}, or package.module:function")
     try:
         found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise UserError(f"model '{name}' could not be imported: {error}") from error
     if not callable(found):
         raise UserError(f"model '{name}' is not a function of (shape, classes)")

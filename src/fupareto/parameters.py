@@ -21,7 +21,10 @@ def _trainable(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def _entries(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from _trainable(module)
-    yield from ((name, b) for name, b in module.named_buffers() if b.is_floating_point())
+    buffers = [(name, b) for name, b in module.named_buffers() if b.is_floating_point()]
+    if buffers:  # those that a state dict has; others (a causal mask, say) are part of the code
+        kept = module.state_dict().keys()
+        yield from ((name, b) for name, b in buffers if name in kept)
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,11 @@ def read(module: nn.Module) -> Tensor:
 @torch.no_grad()
 def write(module: nn.Module, w: Tensor) -> None:
     """Put the vector into the module."""
+    entries = list(_entries(module))
+    if w.numel() != sum(t.numel() for _, t in entries):
+        raise ValueError(f"a vector of {w.numel()} entries does not fit the model")
     offset = 0
-    for _, t in _entries(module):
+    for _, t in entries:
         t.copy_(w[offset : offset + t.numel()].view(t.shape))
         offset += t.numel()
 
@@ -97,3 +103,11 @@ def read_gradient(module: nn.Module, layout: Layout) -> Tensor:
             gradient[offset : offset + p.numel()] = p.grad.reshape(-1)
         offset += p.numel()
     return gradient
+
+
+@torch.no_grad()
+def reset_counters(module: nn.Module, original: nn.Module) -> None:
+    """Set what the vector does not carry (integer buffers) back, so that no answer depends on an earlier one."""
+    for mine, theirs in zip(module.buffers(), original.buffers(), strict=True):
+        if not mine.is_floating_point():
+            mine.copy_(theirs)

@@ -9,6 +9,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from fupareto.errors import UserError
 from fupareto.losses import Loss
 
 T = TypeVar("T")
@@ -45,7 +46,9 @@ def to_bytes(thing: Any) -> bytes:
     """Return the dataclass as one safetensors file, its plain values as JSON in the header."""
     tensors, values = pack(thing)
     metadata = {"type": type(thing).__name__, "values": json.dumps(values)}
-    copies = {name: tensor.clone() for name, tensor in tensors.items()}  # safetensors refuses shared memory
+    copies = {
+        name: tensor.contiguous().clone() for name, tensor in tensors.items()
+    }  # safetensors refuses shared memory
     return safetensors.torch.save(copies, metadata)
 
 
@@ -56,7 +59,7 @@ def from_bytes(types: dict[str, type[T]], data: bytes) -> T:
         metadata = json.loads(data[8 : 8 + length])["__metadata__"]
         tensors = safetensors.torch.load(data)
         return unpack(types[metadata["type"]], tensors, json.loads(metadata["values"]))
-    except (safetensors.SafetensorError, KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
+    except (safetensors.SafetensorError, AttributeError, KeyError, TypeError, ValueError, UserError) as error:
         raise ValueError(f"not a whole safetensors file of {', '.join(types)}: {error}") from error
 
 

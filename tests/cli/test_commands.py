@@ -66,7 +66,9 @@ def test_unlearning_run(small: Path) -> None:
     assert "(before: " in summary["verdict"]
     request = json.loads((small / "forgotten/request.json").read_text())
     assert request["clients"] == summary["forget"]
-    assert (small / "trained/initial.safetensors").read_bytes() == (small / "forgotten/initial.safetensors").read_bytes()
+    assert (small / "trained/initial.safetensors").read_bytes() == (
+        small / "forgotten/initial.safetensors"
+    ).read_bytes()
 
 
 def test_audit_measures_the_same_again(call: Call, small: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def write(text: str, name: str = "experiment.toml") -> str:
 def npz(**arrays: object) -> str:
     """Write samples as an .npz file and an experiment that names it."""
     values = {"x": np.random.default_rng(0).random((60, 1, 8, 8), np.float32), "y": np.arange(60) % 3, **arrays}
-    np.savez("samples.npz", **{key: np.asarray(value) for key, value in values.items()})
+    np.savez("samples.npz", x=np.asarray(values["x"]), y=np.asarray(values["y"]))
     return write('data.source = "samples.npz"\npartition.kind = "iid"\npartition.clients = 3\nrequest.clients = 1\n')
 
 

@@ -3,8 +3,8 @@
 import json
 import random
 import re
-import signal
 import shlex
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -122,7 +122,9 @@ LONG = EXPERIMENT.replace("rounds = 6\n", "rounds = 400\n")
 def test_interrupted_by_the_user(kind: str, small: Path, tmp_path: Path) -> None:
     """Ctrl-C on the installed script: it says how to go on, and that is how one goes on."""
     (tmp_path / "a long one.toml").write_text(LONG)
-    start = ["train", "a long one.toml"] if kind == "train" else ["unlearn", str(small / "trained"), "--set", "rounds=90"]
+    start = (
+        ["train", "a long one.toml"] if kind == "train" else ["unlearn", str(small / "trained"), "--set", "rounds=90"]
+    )
     process = subprocess.Popen(
         [SCRIPT, *start, "--out", "run"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -315,15 +315,12 @@ def alpha() -> nn.Module:
     return nn.Sequential(nn.AlphaDropout(0.5), nn.Linear(FEATURES[0], CLASSES))
 
 
-unseeded = pytest.mark.xfail(strict=True, reason="draws from the process's generator, not from the question's stream")
-
-
 @pytest.mark.parametrize(
     "model",
     [
-        pytest.param(Functional, marks=unseeded),
-        pytest.param(alpha, marks=unseeded),
-        pytest.param(Attentive, marks=unseeded),
+        Functional,
+        alpha,
+        Attentive,
     ],
 )
 def test_every_kind_of_dropout_is_seeded(model: Factory) -> None:

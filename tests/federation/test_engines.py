@@ -73,7 +73,6 @@ def counting() -> nn.Module:
     return nn.Sequential(plain(), nn.BatchNorm1d(CLASSES, momentum=None))
 
 
-@pytest.mark.xfail(strict=True, reason="the scratch module's num_batches_tracked survives from question to question")
 def test_batchnorm_that_counts_its_batches_is_bit_identical_too() -> None:
     assert_same_runs(FedAvg(rounds=3, lr=0.1, batch_size=8), counting, None, start(counting))
 

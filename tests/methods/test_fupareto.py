@@ -185,7 +185,6 @@ def test_stop_when_forgotten_ends_the_stage() -> None:
     assert len(recovering) == len(states) + 2
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="a forget client that is missing is counted as forgotten")
 def test_a_missing_forget_client_is_never_counted_as_forgotten() -> None:
     clients = bystander(1.0, 9.0)
     clients.absent = {"u2"}
@@ -291,9 +290,6 @@ def test_best_stays_where_every_step_makes_the_sum_worse() -> None:
     assert story(walk(unlearning(**UNGUIDED, expansion_fallback="min_step"), overshoot(1e5), START, FORGET)) == "iE"
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="min_step takes a step about which no client said anything"
-)
 def test_no_fallback_takes_a_step_that_nobody_answered_for() -> None:
     class Silent(QuadraticFederation):
         def ask(self, questions: Any) -> Any:

@@ -150,9 +150,10 @@ def test_the_direction_is_the_min_norm_point_with_its_anchor(recovery: str, sign
 
 def test_without_equal_norms_the_anchor_has_length_one() -> None:
     clients = federation()
-    before, after = recovered("printed", equal_norms=False)[0]
-    anchor = (before.w - before.w0) / (before.w - before.w0).norm()
+    before, after = recovered("away", equal_norms=False)[0]
+    anchor = (before.w0 - before.w) / (before.w - before.w0).norm()
     rows = torch.stack([*(clients.gradient(r, before.w, CE) for r in RETAINED), anchor])
+    assert min_norm(gram(rows))[-1] > 0
     assert cosine(before.w - after.w, combine(min_norm(gram(rows)), rows)) == pytest.approx(1.0, abs=1e-5)
 
 
@@ -202,33 +203,20 @@ def test_silent_retained_clients_leave_the_model_where_it_is() -> None:
     assert set(after.record["missing"]) == set(RETAINED)
 
 
-def test_guards_of_whoever_still_answers_are_kept() -> None:
-    clients, m = federation(), method("guard")
-    state = walk(method("guard", recovery_rounds=0), clients, ZERO, ["u"])[-2]
-    clients.absent = {"u"}
-    state = m.step(clients, state)
-    assert tuple(state.guard.shape) == (0, 5)
-    assert m.step(clients, state).record["step"] is not None
-
-
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="the record does not say whose guards are missing")
-def test_a_run_says_when_guards_are_missing() -> None:
-    clients, m = federation(), method("guard")
-    state = walk(method("guard", recovery_rounds=0), clients, ZERO, ["u"])[-2]
-
+def test_a_run_goes_on_without_guards_and_says_so() -> None:
     class Leaving(QuadraticFederation):
         def ask(self, questions: Any) -> Any:
-            gone = any(isinstance(q, Gradient) and not torch.equal(q.w, state.w) for q in questions.values())
-            self.absent = {"u"} if gone else set()
+            last = any(isinstance(q, Gradient) and q.loss in (CE, GUARD) for i, q in questions.items() if i == "u")
+            self.absent = {"u"} if last else set()
             return super().ask(questions)
 
-    after = m.step(Leaving(5, **clients.clients), state)
-    assert len(after.guard) == 0
-    assert after.record["step"] is not None
-    assert "u" in after.record["missing"]
+    states = walk(method("guard"), Leaving(5, **federation().clients), ZERO, ["u"])
+    switch = next(s for s in states if s.stage == "recovered")
+    assert tuple(switch.guard.shape) == (0, 5)
+    assert "u" in switch.record["missing"]
+    assert "R" in story(states)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="forget clients are not asked, yet recorded as forgotten")
 def test_recovery_does_not_claim_that_anybody_is_forgotten() -> None:
     clients = federation()
     states = walk(method("none", rounds=1), clients, ZERO, ["u"])
@@ -236,7 +224,6 @@ def test_recovery_does_not_claim_that_anybody_is_forgotten() -> None:
     assert not states[-1].record.get("forgotten")
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="C.5's rule for what a projection leaves is not applied")
 def test_a_retained_client_inside_the_guards_does_not_stop_the_others() -> None:
     """r1 lives on what u must not relearn; r2 could still be recovered at no cost to r1, to first order."""
     clients = QuadraticFederation(

@@ -225,7 +225,8 @@ class Federation(ABC):
             for i, answer in self._usable(questions, missing):
                 assert isinstance(answer, Losses)
                 self.traffic.up += FLOAT * len(chunk)
-                table[i] = np.nan_to_num(np.array(answer.losses, np.float64), nan=np.inf)
+                losses = np.array(answer.losses, np.float64)
+                table[i] = np.where(np.isfinite(losses), losses, np.inf)
             yield from np.array(list(table.values())).T
 
     def evaluate(self, w: Tensor, ids: Sequence[str], splits: Sequence[str]) -> Evaluation:
@@ -242,7 +243,10 @@ class Federation(ABC):
     def _usable(self, questions: Mapping[str, Question], missing: Missing) -> Iterator[tuple[str, Answer]]:
         """Pass on what a method can use; enter the rest in ``missing`` with the reason."""
         for i, answer in self.ask(questions):
-            reason = answer.reason if isinstance(answer, Failure) else _flaw(questions[i], answer, self.layout.size)
+            try:
+                reason = answer.reason if isinstance(answer, Failure) else _flaw(questions[i], answer, self.layout.size)
+            except (TypeError, KeyError, AttributeError, ValueError) as error:
+                reason = f"answered with something malformed: {type(error).__name__}: {error}"
             if reason is None:
                 assert not isinstance(answer, Failure)
                 yield i, answer
@@ -268,15 +272,17 @@ def _flaw(question: Question, answer: Answer, size: int) -> str | None:
         case Trained(w=vector) | LossAndGradient(gradient=vector):
             if not isinstance(vector, Tensor) or tuple(vector.shape) != (size,):
                 return f"answered with shape {tuple(getattr(vector, 'shape', ()))}, not ({size},)"
+            if vector.dtype != torch.float32:
+                return f"answered in {vector.dtype}, not torch.float32"
             if not bool(torch.isfinite(vector).all()):
                 return "answered with numbers that are not finite"
-            if isinstance(answer, Trained) and answer.size < 1:
+            if isinstance(answer, Trained) and not 1 <= answer.size < np.inf:
                 return f"trained on {answer.size} samples"
             if isinstance(answer, LossAndGradient) and not (np.isfinite(answer.loss) and answer.steps >= 1):
                 return f"answered with loss {answer.loss} after {answer.steps} steps"
         case Losses(losses=losses):
             assert isinstance(question, TrialLosses)
-            if len(losses) != len(question.steps):
+            if np.array(losses, np.float64).shape != (len(question.steps),):
                 return f"answered {len(losses)} losses for {len(question.steps)} trial steps"
         case Evaluated(counts=counts):
             for split, c in counts.items():

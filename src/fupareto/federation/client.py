@@ -1,14 +1,14 @@
 """How does a client answer? Pure functions of a module, the client's data and the question; engines share them."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fupareto import parameters
 from fupareto.federation.questions import (
@@ -137,41 +137,39 @@ def _batches(x: Tensor, y: Tensor, size: int | None = None) -> Iterator[tuple[Te
 
 @contextmanager
 def _randomness(module: nn.Module, mode: str, seed: int, *names: str) -> Iterator[None]:
-    """Put the module in ``mode``; dropout, if active, draws from a stream of this question and client.
+    """Put the module in ``mode``; what it draws at random comes from a stream of this question and client.
 
-    PyTorch's dropout draws from one generator per process, which clients on several threads would share in an
-    order that changes from run to run.
+    PyTorch draws from one generator per process, which clients on several threads would share in an order that
+    changes from run to run.
     """
     module.train(mode == "train")
-    drops = mode == "train" and any(isinstance(m, nn.modules.dropout._DropoutNd) for m in module.modules())
-    generator = torch.Generator().manual_seed(derive(seed, *names)) if drops else None
-    with _SeededDropout(generator) if generator is not None else nullcontext():
+    if mode == "train" and _may_draw(module):
+        with _Seeded(torch.Generator().manual_seed(derive(seed, *names))):
+            yield
+    else:
         yield
 
 
-class _SeededDropout(TorchFunctionMode):
-    """Make ``F.dropout`` and its channel-wise kin draw from one generator, on this thread only."""
+def _may_draw(module: nn.Module) -> bool:
+    """Whether the module may draw random numbers: dropout does, and code that we do not know may."""
+    draw = (nn.modules.dropout._DropoutNd, nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
+    return any(
+        isinstance(m, draw)
+        or getattr(m, "dropout", 0)
+        or not type(m).__module__.startswith(("torch.nn.modules.", "fupareto.models"))
+        for m in module.modules()
+    )
 
-    channelwise = (F.dropout1d, F.dropout2d, F.dropout3d)
+
+class _Seeded(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Give one generator to every operation that takes one, on this thread only."""
 
     def __init__(self, generator: torch.Generator) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.generator = generator
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        if func is not F.dropout and func not in self.channelwise:
-            return func(*args, **(kwargs or {}))
-        return self._drop(func in self.channelwise, *args, **(kwargs or {}))
-
-    def _drop(self, channelwise: bool, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-        if not training or p == 0.0:
-            return x
-        shape = (*x.shape[:2], *[1] * (x.dim() - 2)) if channelwise else x.shape
-        mask = torch.empty(shape).bernoulli_(1 - p, generator=self.generator).div_(1 - p if p < 1 else 1.0)
-        return x.mul_(mask) if inplace else x * mask
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
+        draws = torch.Tag.nondeterministic_seeded in func.tags
+        if draws and any(argument.name == "generator" for argument in func._schema.arguments):
+            return func(*args, **{**(kwargs or {}), "generator": self.generator})
+        return func(*args, **(kwargs or {}))

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor, nn
 
+from fupareto import parameters
 from fupareto.errors import UserError
 from fupareto.federation.base import Federation, Traffic
 from fupareto.federation.client import Splits, answer
@@ -55,6 +56,7 @@ class SimulatedFederation(Federation):
         try:
             if not hasattr(self._local, "module"):
                 self._local.module = copy.deepcopy(self._model)
+            parameters.reset_counters(self._local.module, self._model)
             return answer(question, self._local.module, self.clients[client], client)
         except Exception as error:  # whatever a client's code raises is that client's failure, not ours
             return Failure(f"{type(error).__name__}: {error}")
@@ -90,28 +92,15 @@ def _check_together(model: nn.Module, clients: Mapping[str, Splits]) -> None:
         raise UserError(f"a federation needs at least two clients, not {len(clients)}")
     first = next(iter(clients.values()))["train"][0]
     shape = tuple(first.shape[1:])
-    with torch.no_grad():
-        was_training = model.training
-        outputs = _outputs(model.eval(), first[:2])
-        model.train(was_training)
-    if outputs.dim() != 2:
-        raise UserError(f"the model must give (batch, classes), not an output of shape {tuple(outputs.shape)}")
-    check_outputs(model, shape, outputs.shape[1])
+    outputs = check_outputs(model, shape)
     for i, splits in clients.items():
         for name, (x, y) in splits.items():
             if tuple(x.shape[1:]) != shape:
                 raise UserError(
                     f"client '{i}', {name} data: samples of shape {tuple(x.shape[1:])}, other clients have {shape}"
                 )
-            if int(y.min()) < 0 or int(y.max()) >= outputs.shape[1]:
+            if int(y.min()) < 0 or int(y.max()) >= outputs:
                 raise UserError(
                     f"client '{i}', {name} data: labels from {int(y.min())} to {int(y.max())}, but the model has "
-                    f"{outputs.shape[1]} outputs, for labels 0 to {outputs.shape[1] - 1}"
+                    f"{outputs} outputs, for labels 0 to {outputs - 1}"
                 )
-
-
-def _outputs(model: nn.Module, x: Tensor) -> Tensor:
-    try:
-        return model(x)  # type: ignore[no-any-return]
-    except RuntimeError as error:
-        raise UserError(f"the model cannot take the clients' samples of shape {tuple(x.shape[1:])}: {error}") from error

@@ -1,9 +1,10 @@
 """What is a method? Hyper-parameters that turn a state into the next one by asking a federation."""
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
@@ -44,6 +45,14 @@ class Method(ABC):
     state: ClassVar[type[State]] = State
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # name -> options, chosen as "method:preset"
 
+    def __post_init__(self) -> None:
+        """Refuse values that do not fit their type: a misspelt choice would silently be another algorithm."""
+        hints = get_type_hints(type(self))
+        for field_ in dataclasses.fields(self):
+            value = getattr(self, field_.name)
+            if not _fits(value, hints[field_.name]):
+                raise ValueError(f"{field_.name} must be {_words(hints[field_.name])}, not {value!r}")
+
     @property
     @abstractmethod
     def budget(self) -> int:
@@ -63,3 +72,23 @@ def positive(**values: float) -> None:
     for name, value in values.items():
         if not value > 0:
             raise ValueError(f"{name} must be above 0, not {value}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if get_args(hint):  # a union
+        return any(_fits(value, h) for h in get_args(hint))
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
+
+
+def _words(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(repr, get_args(hint)))
+    if get_args(hint):
+        return " or ".join(_words(h) for h in get_args(hint))
+    return {float: "a finite number", int: "a whole number", bool: "true or false", type(None): "left out"}.get(
+        hint, str(hint)
+    )

@@ -26,6 +26,7 @@ class FedAvg(Method):
     batch_size: int = 200
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive(rounds=self.rounds, lr=self.lr, decay=self.decay, epochs=self.epochs, batch_size=self.batch_size)
 
     @property

@@ -26,8 +26,7 @@ from fupareto.federation.base import Federation, Local, Request
 from fupareto.losses import Loss
 from fupareto.methods.base import Method, State, positive
 from fupareto.methods.objectives import Objectives, Search, search
-from fupareto.pareto import Array, angle, guidance, project_out, trial_steps
-from fupareto.pareto.direction import length
+from fupareto.pareto import Array, angle, guidance, trial_steps
 
 CE = Loss("ce")
 PAPER: dict[str, Any] = {  # the literal reading, misprints included
@@ -94,6 +93,7 @@ class FUPareto(Method):
     stop_when_forgotten: bool = False  # end unlearning as soon as no forget client has a gradient left
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive(rounds=self.rounds, lr=self.lr, decay=self.decay, batch_size=self.batch_size)
         if self.recovery_lr is not None:
             positive(recovery_lr=self.recovery_lr)
@@ -125,20 +125,16 @@ class FUPareto(Method):
     def _unlearn(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         losses = self._losses(state)
         objectives = self._ask(federation, state, losses)
-        absent = [
-            s for s, ids in (("forget", state.forget), ("retained", state.retained)) if not objectives.of_clients(ids)
-        ]
-        phase = "expand" if state.expand_next else "improve"
-        if absent:
-            return self._stay(state, phase, objectives, f"no {absent[0]} client answered, so the model stays")
+        for side, ids in (("forget", state.forget), ("retained", state.retained)):
+            if not objectives.of_clients(ids):
+                return self._stay(state, "expand" if state.expand_next else "improve", objectives, side)
         if not state.expand_next:
             coefficients = self._improvement(state, objectives)
             steps = trial_steps(self._eta(state), self.s, enlarge=True)
             found = self._search(federation, state, objectives, coefficients, steps, losses)
-            forgotten = not objectives.of_clients(state.forget, live=True)
-            if found.accepted is not None or forgotten or not self.same_round_expansion:
-                expand_next = found.accepted is None and not forgotten
-                return self._moved(state, "improve", objectives, found, expand_next=expand_next)
+            expand = found.accepted is None and bool(objectives.of_clients(state.forget, live=True))
+            if not (expand and self.same_round_expansion):
+                return self._moved(state, "improve", objectives, found, expand_next=expand)
         coefficients = self._expansion(state, objectives)
         steps = trial_steps(self._eta(state), self.s, enlarge=self.expansion_large_steps)
         vetoes = {i: losses[i] for i in state.forget}
@@ -159,34 +155,27 @@ class FUPareto(Method):
         return objectives.descent(hull, objectives.mean_length(live) if self.rescale else None)
 
     def _expansion(self, state: FUParetoState, objectives: Objectives) -> Array | None:
-        """Pareto expansion: the forget clients' gradients off the span of the retained ones, eqs. (7) and (8).
-
-        A gradient of which the projection leaves less than 1e-4 has no way to go that costs nobody.
-        """
-        K, scale = objectives.gram, objectives.scale
+        """Pareto expansion: the forget clients' gradients off the span of the retained ones, eqs. (7) and (8)."""
         live = objectives.of_clients(state.forget, live=True)
         retained = objectives.of_clients(state.retained, live=True) if self.expansion_projection else []
-        projected = dict(zip(live, project_out(K, live, retained), strict=True))
-        free = [k for k in live if length(K, projected[k]) > 1e-4 * np.sqrt(K[k, k])]
-        if not free:
-            return None
-        hull = np.array([scale[k] * projected[k] for k in free])
-        if self.expansion_guidance == "forget":
-            h = guidance(objectives.answer.losses[free], np.ones(len(free)), self.guidance_scale)
+        free, hull = objectives.free(live, retained)
+        losses = objectives.answer.losses
+        if self.expansion_guidance == "forget" and free:
+            h = guidance(losses[free], np.ones(len(free)), self.guidance_scale)
             hull = hull if h is None else np.vstack([hull, h @ hull])
-        elif self.expansion_guidance == "all":
-            h = guidance(objectives.answer.losses, np.ones(len(scale)), self.guidance_scale)
-            hull = hull if h is None else np.vstack([hull, h * scale])
+        elif self.expansion_guidance == "all" and free:
+            h = guidance(losses, np.ones(len(losses)), self.guidance_scale)
+            hull = hull if h is None else np.vstack([hull, h * objectives.scale])
         return objectives.descent(hull, objectives.mean_length(live) if self.rescale else None)
 
     def _fall_back(self, found: Search) -> Search:
         """When no expansion step passes: the best tried one for the forget clients together, the smallest, or none."""
         if found.accepted is not None or not found.tried or self.expansion_fallback == "skip":
             return found
-        if self.expansion_fallback == "min_step":
-            return dataclasses.replace(found, accepted=found.tried[-1])
-        best = int(np.argmin(found.changes))
-        return dataclasses.replace(found, accepted=found.tried[best]) if found.changes[best] < 0 else found
+        smallest = self.expansion_fallback == "min_step"
+        k = len(found.tried) - 1 if smallest else int(np.argmin(found.changes))
+        usable = found.changes[k] < (np.inf if smallest else 0.0)  # infinite: diverged, or nobody answered
+        return dataclasses.replace(found, accepted=found.tried[k]) if usable else found
 
     def _end_unlearning(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         forgotten = self.stop_when_forgotten and state.record["forgotten"]
@@ -194,30 +183,31 @@ class FUPareto(Method):
             return state
         if not self.recovery_rounds:
             return dataclasses.replace(state, done=True)
-        guard = self._guards(federation, state) if self.recovery == "guard" else state.guard
+        state = self._guarded(federation, state) if self.recovery == "guard" else state
         rate = self.recovery_lr or self.lr
-        return dataclasses.replace(state, stage="recovered", guard=guard, rate=rate, stalled=0, started=state.round)
+        return dataclasses.replace(state, stage="recovered", rate=rate, stalled=0, started=state.round)
 
     # Recovery --------------------------------------------------------------------------------------------------
 
-    def _guards(self, federation: Federation, state: FUParetoState) -> Tensor:
+    def _guarded(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         """Ask the forget clients a last time before they leave: which directions would relearn their data?
 
         The gradients of cross-entropy (the way they would be learnt again) and of MBS with margin 1 (samples that
-        sit just over the boundary). Ours, not the paper's.
+        sit just over the boundary). Ours, not the paper's. Whoever does not answer has no guard, and is named.
         """
-        rows = [
-            federation.gradients(state.w, dict.fromkeys(state.forget, loss)).gradients
-            for loss in (CE, Loss("mbs", delta=1.0))
+        answers = [
+            federation.gradients(state.w, dict.fromkeys(state.forget, loss)) for loss in (CE, Loss("mbs", delta=1.0))
         ]
-        return torch.cat(rows)
+        absent = {i: f"no guard: {reason}" for a in answers for i, reason in a.missing.items()}
+        record = {**state.record, "missing": {**state.record["missing"], **absent}}
+        return dataclasses.replace(state, guard=torch.cat([a.gradients for a in answers]), record=record)
 
     def _recover(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         """Train the retained clients together, kept from relearning by guards or by an anchor at w0, eq. (9)."""
         losses = dict.fromkeys(state.retained, CE)
         objectives = self._ask(federation, state, losses, self._extra(state))
         if not objectives.answer.ids:
-            return self._stay(state, "recover", objectives, "no retained client answered, so the model stays")
+            return self._stay(state, "recover", objectives, "retained")
         coefficients = self._recovery(objectives)
         if self.recovery_search:
             steps = trial_steps(self._eta(state), self.s, enlarge=True)
@@ -240,14 +230,15 @@ class FUPareto(Method):
 
         The printed anchor, +(w - w0), forces d·(w - w0) > 0 and so a *return* to w0; "away" is its negative.
         """
-        K, extra = objectives.gram, objectives.extra
-        live = objectives.of_clients(objectives.answer.ids, live=True)
-        hull = np.diag(objectives.scale)[live]
+        live, extra = objectives.of_clients(objectives.answer.ids, live=True), objectives.extra
         if self.recovery in ("guard", "project"):
-            hull = objectives.scale[live, None] * project_out(K, live, extra)
-        elif self.recovery in ("away", "printed") and extra and live:
-            common = float(np.sqrt(np.diag(K)[live]) @ objectives.scale[live]) / len(live) if self.equal_norms else 1.0
-            anchor = np.zeros(len(K))
+            _, hull = objectives.free(live, extra)
+        else:
+            hull = np.diag(objectives.scale)[live]
+        if self.recovery in ("away", "printed") and extra and live:
+            norms = np.sqrt(objectives.gram.diagonal())
+            common = float((norms * objectives.scale)[live].mean()) if self.equal_norms else 1.0
+            anchor = np.zeros(len(norms))
             anchor[extra] = common if self.recovery == "printed" else -common
             hull = np.vstack([hull, anchor])
         return objectives.descent(hull, objectives.mean_length(live) if self.rescale else None)
@@ -326,13 +317,19 @@ class FUPareto(Method):
             "losses": dict(zip(answer.ids, answer.losses.tolist(), strict=True)),
             "cosines": found.cosines,
             "missing": {**answer.missing, **found.missing},
-            "forgotten": not objectives.of_clients(state.forget, live=True),
+            "forgotten": self._forgotten(state, objectives) if phase != "recover" else None,
         }
         return state.after(phase, record, w=w, stalled=stalled, rate=rate, expand_next=expand_next)
 
-    def _stay(self, state: FUParetoState, phase: str, objectives: Objectives, note: str) -> FUParetoState:
-        stayed = self._moved(state, phase, objectives, Search())
-        return dataclasses.replace(stayed, record={**stayed.record, "forgotten": False, "note": note})
+    def _stay(self, state: FUParetoState, phase: str, objectives: Objectives, side: str) -> FUParetoState:
+        """An outage: nothing moves, nothing is concluded, and the next round tries the same again."""
+        stayed = self._moved(state, phase, objectives, Search(), state.expand_next)
+        record = {**stayed.record, "note": f"no {side} client answered, so the model stays"}
+        return dataclasses.replace(stayed, rate=state.rate, stalled=state.stalled, record=record)
+
+    def _forgotten(self, state: FUParetoState, objectives: Objectives) -> bool:
+        """Whether nothing is left to forget; gradient ascent has no end."""
+        return self.loss != "ascent" and objectives.forgotten(state.forget)
 
     def _stuck(self, state: FUParetoState, start: float) -> bool:
         return state.rate < start * 2.0**-6

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fupareto.federation.base import Federation, Gradients, Missing
 from fupareto.losses import Loss
-from fupareto.pareto import Array, combine, gram, sufficient_decrease
+from fupareto.pareto import Array, combine, gram, project_out, sufficient_decrease
 from fupareto.pareto.direction import common_descent, equal_norms, length
 
 DEAD = 1e-6  # a gradient this short belongs to an objective that has reached its end
@@ -49,6 +49,28 @@ class Objectives:
     def of_clients(self, ids: Sequence[str], live: bool = False) -> list[int]:
         """Return the positions of those of ``ids`` that answered (and whose gradient is live)."""
         return [k for k, i in enumerate(self.answer.ids) if i in ids and (self.live[k] or not live)]
+
+    def forgotten(self, ids: Sequence[str]) -> bool:
+        """Return whether all of ``ids`` answered and have neither loss nor gradient left.
+
+        A gradient alone may also vanish because the data are remembered perfectly.
+        """
+        asked = self.of_clients(ids)
+        done = not self.of_clients(ids, live=True) and bool((self.answer.losses[asked] <= 1e-6).all())
+        return done and len(asked) == len(ids)
+
+    def free(self, positions: Sequence[int], span: Sequence[int]) -> tuple[list[int], Array]:
+        """Return the scaled gradients at ``positions`` with the gradients ``span`` projected out, as a hull.
+
+        A gradient of which less than 1e-4 is left has no way to go and is left out; the others' positions come too.
+        """
+        projected = project_out(self.gram, positions, span)
+        left = [
+            length(self.gram, row) > 1e-4 * np.sqrt(self.gram[k, k])
+            for k, row in zip(positions, projected, strict=True)
+        ]
+        kept = [k for k, free in zip(positions, left, strict=True) if free]
+        return kept, self.scale[kept, None] * projected[left]
 
     def mean_length(self, positions: Sequence[int]) -> float:
         """Return the norm of the mean of the scaled gradients at ``positions``."""
