@@ -144,7 +144,7 @@ def test_own_class(own: str) -> None:
         ("fupareto", {"loss": "ce"}, "loss must be one of 'mbs', 'uce', 'kl', 'ascent', not 'ce'"),
         ("fupareto", {"recovery_lr": "x"}, "recovery_lr must be a finite number or left out"),
         ("fupareto", {"recovery_lr": 0}, "recovery_lr must be above 0"),
-        ("fupareto", {"s": -1}, "s and recovery_rounds must not be negative"),
+        ("fupareto", {"s": -1}, "s must lie between"),
         ("fedavg", {"epochs": 0}, "epochs must be above 0"),
     ],
 )

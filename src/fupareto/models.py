@@ -140,8 +140,12 @@ def build(name: str, shape: Shape, classes: int, seed: int) -> nn.Module:
         torch.manual_seed(derive(seed, "init"))
         try:
             module = factory(shape, classes)
-        except TypeError as error:
-            raise UserError(f"model '{name}' must be a function of (shape, classes): {error}") from error
+        except UserError:
+            raise
+        except Exception as error:  # a user's function may raise anything
+            raise UserError(
+                f"model '{name}', called as function(shape, classes), raised {type(error).__name__}: {error}"
+            ) from error
         if not isinstance(module, nn.Module):
             raise UserError(f"model '{name}' returned {type(module).__name__}, not a torch.nn.Module")
         check_outputs(module, shape, classes)
@@ -176,8 +180,8 @@ def _imported(name: str) -> Callable[[Shape, int], nn.Module]:
         raise UserError(f"unknown model '{name}'; there are {', '.join(MODELS)}, or package.module:function")
     try:
         found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"model '{name}' could not be imported: {error}") from error
+    except Exception as error:  # a user's module may raise anything
+        raise UserError(f"model '{name}' could not be imported: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise UserError(f"model '{name}' is not a function of (shape, classes)")
     return found  # type: ignore[no-any-return]

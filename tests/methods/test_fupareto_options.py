@@ -121,8 +121,8 @@ def test_a_guidance_angle_that_is_never_reached_is_no_guidance() -> None:
             for value in (0, -1)
         ),
         ({"lr": float("nan")}, "lr"),
-        ({"s": -1}, "s and recovery_rounds"),
-        ({"recovery_rounds": -1}, "s and recovery_rounds"),
+        ({"s": -1}, "s must lie"),
+        ({"recovery_rounds": -1}, "recovery_rounds"),
         *(({"beta": value}, "beta") for value in (0.0, 1.0, -0.1, 2.0)),
     ],
 )

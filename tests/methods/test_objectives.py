@@ -111,6 +111,7 @@ class Table(QuadraticFederation):
         missing: Missing,
         mode: str = "eval",
         seed: int = 0,
+        limits: Sequence[Mapping[str, float]] | None = None,
     ) -> Iterator[Array]:
         self.objectives = objectives
         for row in self.table[:, [IDS.index(i) for i in objectives]]:

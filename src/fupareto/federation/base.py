@@ -206,27 +206,34 @@ class Federation(ABC):
         missing: Missing,
         mode: str = "eval",
         seed: int = 0,
+        limits: Sequence[Mapping[str, float]] | None = None,
     ) -> Iterator[NDArray[np.float64]]:
         """Yield, step by step, the clients' losses at ``w - step · direction``: n down once, scalars up.
 
         The clients know ``w`` from the gradient question of the same round. A caller that stops early saves the
-        remaining forward passes where the engine asks step by step. A diverged loss is ``inf``; a client that does
-        not answer is ``nan`` and named in ``missing``.
+        remaining forward passes where the engine asks step by step, and so does a client whose loss is above its
+        limit for the step: nobody else needs to be asked, and it is asked first at the next step. A diverged loss is
+        ``inf``; a client that was not asked or did not answer is ``nan``, and the latter is named in ``missing``.
         """
+        order = list(objectives)
         self.traffic.down += FLOAT * w.numel() * len(objectives)
         size = self.steps_per_question or len(steps)
         for start in range(0, len(steps), size):
             chunk = tuple(steps[start : start + size])
             questions: dict[str, Question] = {
-                i: TrialLosses(w, direction, chunk, loss, mode, seed) for i, loss in objectives.items()
+                i: TrialLosses(w, direction, chunk, objectives[i], mode, seed) for i in order
             }
-            self.traffic.down += FLOAT * len(chunk) * len(objectives)
             table = {i: np.full(len(chunk), np.nan) for i in objectives}
             for i, answer in self._usable(questions, missing):
                 assert isinstance(answer, Losses)
-                self.traffic.up += FLOAT * len(chunk)
                 losses = np.array(answer.losses, np.float64)
                 table[i] = np.where(np.isfinite(losses), losses, np.inf)
+                if limits is not None and size == 1 and table[i][0] > limits[start][i]:
+                    order = [i, *(j for j in order if j != i)]
+                    break
+            # Counted as on a network, where everybody is asked at once.
+            self.traffic.down += FLOAT * len(chunk) * len(objectives)
+            self.traffic.up += FLOAT * len(chunk) * sum(i not in missing for i in objectives)
             yield from np.array(list(table.values())).T
 
     def evaluate(self, w: Tensor, ids: Sequence[str], splits: Sequence[str]) -> Evaluation:

@@ -27,6 +27,8 @@ class FedAvg(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.decay > 1:
+            raise ValueError(f"decay must not be above 1, not {self.decay}")
         positive(rounds=self.rounds, lr=self.lr, decay=self.decay, epochs=self.epochs, batch_size=self.batch_size)
 
     @property

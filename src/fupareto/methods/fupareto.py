@@ -97,8 +97,12 @@ class FUPareto(Method):
         positive(rounds=self.rounds, lr=self.lr, decay=self.decay, batch_size=self.batch_size)
         if self.recovery_lr is not None:
             positive(recovery_lr=self.recovery_lr)
-        if self.s < 0 or self.recovery_rounds < 0:
-            raise ValueError(f"s and recovery_rounds must not be negative, not {self.s} and {self.recovery_rounds}")
+        if not 0 <= self.s <= 30:
+            raise ValueError(f"s must lie between 0 and 30, not {self.s}")
+        if self.recovery_rounds < 0:
+            raise ValueError(f"recovery_rounds must not be negative, not {self.recovery_rounds}")
+        if self.decay > 1:
+            raise ValueError(f"decay must not be above 1, not {self.decay}")
         if not 0 < self.beta < 1:
             raise ValueError(f"beta must lie between 0 and 1, not {self.beta}")
 
@@ -138,7 +142,7 @@ class FUPareto(Method):
         coefficients = self._expansion(state, objectives)
         steps = trial_steps(self._eta(state), self.s, enlarge=self.expansion_large_steps)
         vetoes = {i: losses[i] for i in state.forget}
-        found = self._search(federation, state, objectives, coefficients, steps, vetoes)
+        found = self._search(federation, state, objectives, coefficients, steps, vetoes, exhaustive=True)
         return self._moved(state, "expand", objectives, self._fall_back(found), expand_next=False)
 
     def _improvement(self, state: FUParetoState, objectives: Objectives) -> Array | None:
@@ -277,6 +281,7 @@ class FUPareto(Method):
         coefficients: Array | None,
         steps: Sequence[float],
         losses: dict[str, Loss],
+        exhaustive: bool = False,
     ) -> Search:
         """Section "Step size line search"; without a direction there is nothing to search."""
         if coefficients is None:
@@ -293,6 +298,7 @@ class FUPareto(Method):
             rule=self.armijo,
             mode=self.search_mode,
             seed=seed,
+            exhaustive=exhaustive,
         )
 
     def _moved(

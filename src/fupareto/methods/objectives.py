@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fupareto.federation.base import Federation, Gradients, Missing
 from fupareto.losses import Loss
-from fupareto.pareto import Array, combine, gram, project_out, sufficient_decrease
+from fupareto.pareto import Array, combine, gram, highest_acceptable, project_out, sufficient_decrease
 from fupareto.pareto.direction import common_descent, equal_norms, length
 
 DEAD = 1e-6  # a gradient this short belongs to an objective that has reached its end
@@ -122,11 +122,14 @@ def search(
     rule: Literal["descent", "printed"],
     mode: str,
     seed: int,
+    exhaustive: bool = False,
 ) -> Search:
     """Try ``w - step · direction`` step by step until every client of ``losses`` can live with it, eq. (6).
 
-    Clients whose gradient is dead keep a veto, with a slack of 1e-6: they must not be un-forgotten. Slopes are of
-    one batch, so pseudo-gradients are divided by the number of batches in them.
+    A client that vetoes a step settles it, so the others need not be asked; ``exhaustive`` asks everybody, for callers
+    that need the summed losses of rejected steps. Clients whose gradient is dead keep a veto, with a slack of 1e-6:
+    they must not be un-forgotten. Slopes are of one batch, so pseudo-gradients are divided by the number of batches in
+    them.
     """
     direction = combine(coefficients, objectives.rows)
     asked = objectives.of_clients(tuple(losses))
@@ -137,7 +140,19 @@ def search(
     found = Search(direction, cosines=objectives.cosines(coefficients), missing={})
     tried: list[float] = []
     changes: list[float] = []
-    rows = federation.losses(w, direction, steps, {i: losses[i] for i in ids}, found.missing, mode, seed)
+    limits = [
+        dict(zip(ids, highest_acceptable(before, slopes, step, beta, rule, slack), strict=True)) for step in steps
+    ]
+    rows = federation.losses(
+        w,
+        direction,
+        steps,
+        {i: losses[i] for i in ids},
+        found.missing,
+        mode,
+        seed,
+        limits=None if exhaustive else limits,
+    )
     for step, after in zip(steps, rows, strict=False):
         here = ~np.isnan(after)
         tried.append(step)

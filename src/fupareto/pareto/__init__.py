@@ -6,7 +6,7 @@ clients' losses and of the Gram matrix of their gradients; only `gram` and `comb
 
 from fupareto.pareto.gram import Array, combine, gram
 from fupareto.pareto.guidance import angle, guidance
-from fupareto.pareto.line_search import sufficient_decrease, trial_steps
+from fupareto.pareto.line_search import highest_acceptable, sufficient_decrease, trial_steps
 from fupareto.pareto.min_norm import min_norm
 from fupareto.pareto.projection import project_out
 
@@ -16,6 +16,7 @@ __all__ = [
     "combine",
     "gram",
     "guidance",
+    "highest_acceptable",
     "min_norm",
     "project_out",
     "sufficient_decrease",

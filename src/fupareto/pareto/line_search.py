@@ -45,6 +45,19 @@ def sufficient_decrease(
     to a direction that is added. ``"printed"`` is that literal reading. At ``d = 0`` both rules accept any
     step, so a zero direction is the caller's to refuse. A NaN or infinite loss is never accepted.
     """
+    limit = highest_acceptable(before, slopes, step, beta, rule, slack)
+    return np.isfinite(after) & (np.asarray(after, dtype=np.float64) <= limit)
+
+
+def highest_acceptable(
+    before: Array,
+    slopes: Array,
+    step: float,
+    beta: float = 1e-4,
+    rule: Literal["descent", "printed"] = "descent",
+    slack: Array | float = 0.0,
+) -> Array:
+    """Return, per client, the right-hand side of :func:`sufficient_decrease`: one loss above it is a veto."""
     sign = {"descent": -1.0, "printed": 1.0}[rule]
-    bound = np.asarray(before, dtype=np.float64) + sign * beta * step * np.asarray(slopes) + slack
-    return np.isfinite(after) & (np.asarray(after, dtype=np.float64) <= bound)
+    limit: Array = np.asarray(before, dtype=np.float64) + sign * beta * step * np.asarray(slopes) + slack
+    return limit

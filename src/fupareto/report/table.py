@@ -18,7 +18,9 @@ COLUMNS = (
 
 def stage_table(summary: Mapping[str, Any]) -> Table:
     """Return the stages of one run, a row each."""
-    table = Table(title=f"{summary['method']} on {summary['dataset']}, forgetting {', '.join(summary['forget'])}")
+    who = ", ".join(summary["forget"])
+    verb = "forgetting" if len(summary["stages"]) > 1 else "measured on"
+    table = Table(title=f"{summary['method']} on {summary['dataset']}, {verb} clients {who}")
     table.add_column("stage")
     for title, _ in COLUMNS:
         table.add_column(title, justify="right")
