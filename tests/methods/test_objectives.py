@@ -13,7 +13,7 @@ from torch import Tensor
 from fupareto.federation.base import Gradients, Missing
 from fupareto.federation.questions import Answer, Failure, Losses, Question, TrialLosses
 from fupareto.losses import Loss
-from fupareto.methods.objectives import Objectives, Search, search
+from fupareto.methods.objectives import Objectives, Rule, Search, search
 from fupareto.pareto import Array, trial_steps
 
 from .quadratics import QuadraticFederation, linear, vector
@@ -130,7 +130,7 @@ def look(
 ) -> Search:
     c = np.ones(len(found.rows)) if coefficients is None else coefficients
     w = vector(0.0, 0.0)
-    return search(federation, w, found, c, steps, dict.fromkeys(ids, CE), beta=beta, rule=rule, mode="eval", seed=0)
+    return search(federation, w, found, c, steps, dict.fromkeys(ids, CE), Rule(beta, rule))
 
 
 values = st.sampled_from([0.0, 0.5, 0.9, 0.95, 1.0, 1.0 + 5e-7, 1.1, 2.0, np.inf, np.nan])

@@ -14,7 +14,6 @@ down, one gradient up, one direction down; the line search adds scalars only.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -22,10 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fupareto.federation.base import Federation, Local, Request
+from fupareto.federation.base import Federation, Local, Missing, Request
 from fupareto.losses import Loss
 from fupareto.methods.base import Method, State, positive
-from fupareto.methods.objectives import Objectives, Search, search
+from fupareto.methods.objectives import Objectives, Rule, Search, search
 from fupareto.pareto import Array, angle, guidance, trial_steps
 
 CE = Loss("ce")
@@ -132,18 +131,21 @@ class FUPareto(Method):
         for side, ids in (("forget", state.forget), ("retained", state.retained)):
             if not objectives.of_clients(ids):
                 return self._stay(state, "expand" if state.expand_next else "improve", objectives, side)
+        missing: Missing = {}
         if not state.expand_next:
             coefficients = self._improvement(state, objectives)
             steps = trial_steps(self._eta(state), self.s, enlarge=True)
-            found = self._search(federation, state, objectives, coefficients, steps, losses)
+            found = search(federation, state.w, objectives, coefficients, steps, losses, self._rule(state))
             expand = found.accepted is None and bool(objectives.of_clients(state.forget, live=True))
             if not (expand and self.same_round_expansion):
                 return self._moved(state, "improve", objectives, found, expand_next=expand)
+            missing = found.missing
         coefficients = self._expansion(state, objectives)
         steps = trial_steps(self._eta(state), self.s, enlarge=self.expansion_large_steps)
         vetoes = {i: losses[i] for i in state.forget}
-        found = self._search(federation, state, objectives, coefficients, steps, vetoes, exhaustive=True)
-        return self._moved(state, "expand", objectives, self._fall_back(found), expand_next=False)
+        found = search(federation, state.w, objectives, coefficients, steps, vetoes, self._rule(state), exhaustive=True)
+        found = dataclasses.replace(self._fall_back(found), missing={**missing, **found.missing})
+        return self._moved(state, "expand", objectives, found)
 
     def _improvement(self, state: FUParetoState, objectives: Objectives) -> Array | None:
         """Pareto improvement: the min-norm point of all live gradients and the fairness guidance, eqs. (4) and (5)."""
@@ -213,12 +215,10 @@ class FUPareto(Method):
         if not objectives.answer.ids:
             return self._stay(state, "recover", objectives, "retained")
         coefficients = self._recovery(objectives)
-        if self.recovery_search:
-            steps = trial_steps(self._eta(state), self.s, enlarge=True)
-            found = self._search(federation, state, objectives, coefficients, steps, losses)
-        else:
-            found = self._search(federation, state, objectives, coefficients, [], losses)
-            found = found if found.direction is None else dataclasses.replace(found, accepted=self._eta(state))
+        steps = trial_steps(self._eta(state), self.s, enlarge=True) if self.recovery_search else ()
+        found = search(federation, state.w, objectives, coefficients, steps, losses, self._rule(state))
+        if not self.recovery_search and found.direction is not None:
+            found = dataclasses.replace(found, accepted=self._eta(state))
         return self._moved(state, "recover", objectives, found)
 
     def _extra(self, state: FUParetoState) -> Tensor | None:
@@ -262,52 +262,19 @@ class FUPareto(Method):
         return state.rate * self.decay**state.round
 
     def _ask(
-        self,
-        federation: Federation,
-        state: FUParetoState,
-        losses: dict[str, Loss],
-        extra: Tensor | None = None,
+        self, federation: Federation, state: FUParetoState, losses: dict[str, Loss], extra: Tensor | None = None
     ) -> Objectives:
         seed = state.stream("gradient")
         pseudo = Local(self._eta(state), 1, self.batch_size, seed) if self.gradient == "pseudo" else None
         answer = federation.gradients(state.w, losses, pseudo, self.search_mode, seed)
         return Objectives.of(answer, self.equal_norms, extra)
 
-    def _search(
-        self,
-        federation: Federation,
-        state: FUParetoState,
-        objectives: Objectives,
-        coefficients: Array | None,
-        steps: Sequence[float],
-        losses: dict[str, Loss],
-        exhaustive: bool = False,
-    ) -> Search:
-        """Section "Step size line search"; without a direction there is nothing to search."""
-        if coefficients is None:
-            return Search()
-        seed = state.stream("gradient")  # the seed of the losses before the step, so that dropout is the same
-        return search(
-            federation,
-            state.w,
-            objectives,
-            coefficients,
-            steps,
-            losses,
-            beta=self.beta,
-            rule=self.armijo,
-            mode=self.search_mode,
-            seed=seed,
-            exhaustive=exhaustive,
-        )
+    def _rule(self, state: FUParetoState) -> Rule:
+        """Accept as the options say; with the seed of the losses before the step, so that dropout is the same."""
+        return Rule(self.beta, self.armijo, self.search_mode, state.stream("gradient"))
 
     def _moved(
-        self,
-        state: FUParetoState,
-        phase: str,
-        objectives: Objectives,
-        found: Search,
-        expand_next: bool = False,
+        self, state: FUParetoState, phase: str, objectives: Objectives, found: Search, expand_next: bool = False
     ) -> FUParetoState:
         """Take the accepted step, if any; three rounds in a row without one halve the base rate."""
         w, stalled, rate = state.w, state.stalled + 1, state.rate

@@ -99,6 +99,16 @@ class Objectives:
 
 
 @dataclass(frozen=True)
+class Rule:
+    """When a client can live with a step (eq. 6), and in which mode its loss is computed."""
+
+    beta: float = 1e-4
+    armijo: Literal["descent", "printed"] = "descent"
+    mode: str = "eval"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
 class Search:
     """What a line search found: the accepted step, and for every tried one the change of the summed losses."""
 
@@ -114,14 +124,10 @@ def search(
     federation: Federation,
     w: Tensor,
     objectives: Objectives,
-    coefficients: Array,
+    coefficients: Array | None,
     steps: Sequence[float],
     losses: Mapping[str, Loss],
-    *,
-    beta: float,
-    rule: Literal["descent", "printed"],
-    mode: str,
-    seed: int,
+    rule: Rule,
     exhaustive: bool = False,
 ) -> Search:
     """Try ``w - step · direction`` step by step until every client of ``losses`` can live with it, eq. (6).
@@ -131,6 +137,8 @@ def search(
     they must not be un-forgotten. Slopes are of one batch, so pseudo-gradients are divided by the number of batches in
     them.
     """
+    if coefficients is None:  # no direction, nothing to search
+        return Search()
     direction = combine(coefficients, objectives.rows)
     asked = objectives.of_clients(tuple(losses))
     ids = [objectives.answer.ids[k] for k in asked]
@@ -141,7 +149,8 @@ def search(
     tried: list[float] = []
     changes: list[float] = []
     limits = [
-        dict(zip(ids, highest_acceptable(before, slopes, step, beta, rule, slack), strict=True)) for step in steps
+        dict(zip(ids, highest_acceptable(before, slopes, step, rule.beta, rule.armijo, slack), strict=True))
+        for step in steps
     ]
     rows = federation.losses(
         w,
@@ -149,15 +158,15 @@ def search(
         steps,
         {i: losses[i] for i in ids},
         found.missing,
-        mode,
-        seed,
+        rule.mode,
+        rule.seed,
         limits=None if exhaustive else limits,
     )
     for step, after in zip(steps, rows, strict=False):
         here = ~np.isnan(after)
         tried.append(step)
         changes.append(float((after - before)[here].sum()) if here.any() else np.inf)
-        passed = sufficient_decrease(before[here], after[here], slopes[here], step, beta, rule, slack[here])
+        passed = sufficient_decrease(before[here], after[here], slopes[here], step, rule.beta, rule.armijo, slack[here])
         if here.any() and passed.all():
             found = dataclasses.replace(found, accepted=step)
             break
