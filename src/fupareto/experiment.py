@@ -119,8 +119,8 @@ def unlearn(
 ) -> Run:
     """Answer a request against the model of a training run, into the run directory ``out``.
 
-    What is not said is taken from the experiment file; options given here are added to the file's when the method is
-    the file's.
+    What is not said is taken from the experiment file; options given here are added to the file's when the method,
+    whatever its preset, is the file's.
     """
     parent = Run.open(trained)
     if not parent.finished or parent.config.get("kind") != "train":
@@ -129,7 +129,8 @@ def unlearn(
         )
     experiment = stored_experiment(parent)
     chosen = method or experiment.unlearn.method
-    inherited = experiment.unlearn.options if chosen == experiment.unlearn.method else {}
+    same = chosen.partition(":")[0] == experiment.unlearn.method.partition(":")[0]
+    inherited = experiment.unlearn.options if same else {}
     forgetter = find(chosen, {**inherited, **(options or {})})
     request = default_request(experiment) if clients is None else Request(tuple(dict.fromkeys(clients)))
     request.sides([str(i) for i in range(experiment.partition.clients)])

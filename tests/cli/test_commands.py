@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -115,11 +116,27 @@ def test_other_request_and_options(call: Call, small: Path, tmp_path: Path) -> N
     assert all(line in config for line in ('loss = "uce"', 'recovery = "none"', "rounds = 1", "recovery_rounds = 4"))
 
 
-def test_another_method_does_not_inherit_the_files_options(call: Call, small: Path, tmp_path: Path) -> None:
-    args = ("--method", "fupareto:paper", "--set", "rounds=1", "--set", "recovery_rounds=1")
+def test_a_preset_inherits_the_files_options(call: Call, small: Path, tmp_path: Path) -> None:
+    args = ("--method", "fupareto:paper", "--set", "recovery_rounds=1")
     assert call("unlearn", small / "trained", *args, "--out", tmp_path / "run", "-q").code == 0
-    config = (tmp_path / "run/config.toml").read_text()
-    assert all(line in config for line in ('armijo = "printed"', "lr = 0.02", 'name = "fupareto:paper"'))
+    method = tomllib.loads((tmp_path / "run/config.toml").read_text())["method"]
+    stored = tomllib.loads((small / "small.toml").read_text())["unlearn"]["options"]
+    assert method["name"] == "fupareto:paper"
+    assert method["armijo"] == "printed"
+    assert method["rounds"] == stored["rounds"]
+    assert method["recovery_rounds"] == 1
+
+
+def test_another_method_does_not_inherit_the_files_options(call: Call, small: Path, tmp_path: Path) -> None:
+    """FedAvg on those who stay: it knows nothing of the file's options, and ends with the unlearned model."""
+    args = ("--method", "fedavg", "--set", "rounds=2")
+    ended = call("unlearn", small / "trained", *args, "--out", tmp_path / "run", "-q", "--json")
+    assert ended.code == 0
+    summary = json.loads(ended.out)
+    assert list(summary["stages"]) == ["initial", "unlearned"]
+    assert summary["stages"]["initial"]["distance"] == 0.0 < summary["stages"]["unlearned"]["distance"]
+    assert summary["final"] == "unlearned"
+    assert (tmp_path / "run/initial.safetensors").read_bytes() == (small / "trained/initial.safetensors").read_bytes()
 
 
 def test_other_seed(call: Call, small: Path, tmp_path: Path) -> None:
