@@ -66,7 +66,7 @@ class FUPareto(Method):
     rounds: int = 100
     recovery_rounds: int = 100
     lr: float = 0.02  # eta_0, the middle of the search range
-    recovery_lr: float | None = None  # eta_0 of recovery; None: lr
+    recovery_lr: float | None = None  # eta_0 of recovery; None: lr / 400, the ratio of FedOSD's published rates
     decay: float = 0.999  # of the rates, per round
     s: int = 3  # breadth of the line search: steps from 2^s eta to 2^-s eta
     loss: Literal["mbs", "uce", "kl", "ascent"] = "mbs"
@@ -190,8 +190,7 @@ class FUPareto(Method):
         if not self.recovery_rounds:
             return dataclasses.replace(state, done=True)
         state = self._guarded(federation, state) if self.recovery == "guard" else state
-        rate = self.recovery_lr or self.lr
-        return dataclasses.replace(state, stage="recovered", rate=rate, stalled=0, started=state.round)
+        return dataclasses.replace(state, stage="recovered", rate=self._recovery_lr, stalled=0, started=state.round)
 
     # Recovery --------------------------------------------------------------------------------------------------
 
@@ -247,9 +246,13 @@ class FUPareto(Method):
             hull = np.vstack([hull, anchor])
         return objectives.descent(hull, objectives.mean_length(live) if self.rescale else None)
 
+    @property
+    def _recovery_lr(self) -> float:
+        return self.lr / 400 if self.recovery_lr is None else self.recovery_lr
+
     def _end_recovery(self, state: FUParetoState) -> FUParetoState:
         over = state.round - state.started >= self.recovery_rounds
-        return dataclasses.replace(state, done=over or self._stuck(state, self.recovery_lr or self.lr))
+        return dataclasses.replace(state, done=over or self._stuck(state, self._recovery_lr))
 
     # Both stages -----------------------------------------------------------------------------------------------
 
