@@ -1,6 +1,8 @@
 """How does a result look in the terminal? Tables that fit 80 columns."""
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -30,15 +32,20 @@ def stage_table(summary: Mapping[str, Any]) -> Table:
 
 
 def comparison_table(summaries: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Return every stage of every run."""
+    """Return every stage of every run, a line each; what all run paths begin with is left out of their names."""
+    paths = {name: Path(name).absolute() for name in summaries}
+    begin = os.path.commonpath([path.parent for path in paths.values()])
     table = Table(title="Runs side by side")
     table.add_column("run", overflow="fold")
-    table.add_column("stage")
-    for title, _ in COLUMNS:
-        table.add_column(title, justify="right")
+    table.add_column("stage", no_wrap=True)
+    columns = [(title, key) for title, key in COLUMNS if key != "forget_acc"]
+    for title, _ in columns:
+        table.add_column(title, justify="right", no_wrap=True)
     for name, summary in summaries.items():
+        short = str(paths[name].relative_to(begin))
         for k, (stage, measured) in enumerate(summary["stages"].items()):
-            table.add_row(name if k == 0 else "", stage, *_cells(measured), end_section=k + 1 == len(summary["stages"]))
+            cells = [_cell(measured[key]) for _, key in columns]
+            table.add_row(short if k == 0 else "", stage, *cells, end_section=k + 1 == len(summary["stages"]))
     return table
 
 
@@ -48,7 +55,11 @@ def show(table: Table) -> None:
 
 
 def _cells(measured: Mapping[str, Any]) -> list[str]:
-    cells = ["–" if measured[key] is None else f"{measured[key]:.3f}" for _, key in COLUMNS]
+    cells = [_cell(measured[key]) for _, key in COLUMNS]
     if measured["r_acc_std"] is not None:
         cells[2] += f" ({measured['r_acc_std']:.3f})"
     return cells
+
+
+def _cell(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
