@@ -119,11 +119,11 @@ def test_model_to_keep_before_recovery() -> None:
 def test_verdict_says_what_was_measured() -> None:
     measured = {"initial": stage(0.8, 0.91), "unlearned": stage(0.031, 0.85), "recovered": stage(0.029, 0.905)}
     text = stages.verdict(measured, ["3", "7"], "recovered", [])
-    assert all(word in text for word in ("clients 3 and 7", "2.9 %", "80.0 %", "90.5 %", "91.0 %"))
+    assert all(word in text for word in ("clients 3 and 7", "2.9%", "80.0%", "90.5%", "91.0%"))
     kept = stages.verdict(measured, ["3"], "unlearned", [])
-    assert all(word in kept for word in ("client 3", "3.1 %", "85.0 %", "the unlearned one is kept"))
+    assert all(word in kept for word in ("client 3", "3.1%", "85.0%", "the unlearned one is kept"))
     plain = {key: {**value, "asr": None} for key, value in measured.items()}
-    assert "right on 90.0 %" in stages.verdict(plain, ["3"], "recovered", [])
+    assert "right on 90.0%" in stages.verdict(plain, ["3"], "recovered", [])
     trained = stages.verdict({"initial": stage(0.8, 0.91)}, ["3"], "initial", [])
     assert "before" not in trained
 
@@ -138,7 +138,7 @@ def test_verdict_claims_nothing_of_who_was_not_heard() -> None:
     text = stages.verdict(unknown, ["3", "7"], "unlearned", ["3", "7"])
     assert "an unknown share" in text
     assert "Not verified for 3, 7" in text
-    for word in (" 0.0 %", "has forgotten", "is forgotten", "are forgotten", "erased"):
+    for word in (" 0.0%", "has forgotten", "is forgotten", "are forgotten", "erased"):
         assert word not in text
 
 

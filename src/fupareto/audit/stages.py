@@ -65,15 +65,15 @@ def verdict(stages: Mapping[str, Mapping[str, Any]], forget: Sequence[str], fina
         filter(None, [", ".join(heard[:-1]), heard[-1]])
     )
 
-    def share(key: str) -> str:
-        before = "" if final == "initial" else f" (before: {_percent(first[key])})"
-        return _percent(last[key]) + before
+    def before(key: str) -> str:
+        return "" if final == "initial" else f", {_percent(first[key])} before"
 
     if last["asr"] is not None:
-        text = f"The backdoor of {who} works in {share('asr')} of all tries."
+        text = f"The backdoor of {who} works in {_percent(last['asr'])} of all tries{before('asr')}."
     else:
-        text = f"The model is right on {share('forget_acc')} of the training samples of {who}."
-    text += f" Retained clients have an accuracy of {share('r_acc')}."
+        right = _percent(last["forget_acc"])
+        text = f"The model is right on {right} of the training samples of {who}{before('forget_acc')}."
+    text += f" Retained clients have an accuracy of {_percent(last['r_acc'])}{before('r_acc')}."
     if final == "unlearned" and "recovered" in stages:
         text += " Recovery did not improve on the unlearned model, so the unlearned one is kept."
     if unheard:
@@ -82,4 +82,4 @@ def verdict(stages: Mapping[str, Mapping[str, Any]], forget: Sequence[str], fina
 
 
 def _percent(value: float | None) -> str:
-    return "an unknown share" if value is None else f"{100 * value:.1f} %"
+    return "an unknown share" if value is None else f"{100 * value:.1f}%"
