@@ -151,13 +151,31 @@ def test_a_forgotten_client_leaves_the_hull_but_keeps_its_veto() -> None:
     assert not first.record["forgotten"]  # u2 is not
 
 
-def test_the_veto_has_a_slack_of_a_millionth() -> None:
-    """The first step moves x by s; u1 then loses slope · s, below or above 1e-6."""
-    s = float(walk(unlearning(rounds=1), bystander(1.0, 9.0), vector(0.0, 0.0), FORGET)[-1].w[0])
-    inside = walk(unlearning(rounds=1), bystander(0.9e-6 / s, 0.0), vector(0.0, 0.0), FORGET)[-1]
-    outside = walk(unlearning(rounds=1), bystander(1.1e-6 / s, 0.0), vector(0.0, 0.0), FORGET)[-1]
+@pytest.mark.parametrize("enough", [0.0, 2e-4])
+def test_the_veto_has_a_slack_of_a_millionth_or_of_what_is_enough(enough: float) -> None:
+    """The first step moves x by s; u1 then loses slope · s, below or above its slack."""
+    method, slack = unlearning(rounds=1, enough=enough), max(1e-6, enough)
+    s = float(walk(method, bystander(1.0, 9.0), vector(0.0, 0.0), FORGET)[-1].w[0])
+    inside = walk(method, bystander(0.9 * slack / s, 0.0), vector(0.0, 0.0), FORGET)[-1]
+    outside = walk(method, bystander(1.1 * slack / s, 0.0), vector(0.0, 0.0), FORGET)[-1]
     assert len(inside.record["tried"]) == 1
     assert len(outside.record["tried"]) == 2
+
+
+def test_a_client_below_enough_may_rise_but_not_above() -> None:
+    """u1 has a small loss left, and falls less than Armijo asks for; it vetoes only what raises it above enough."""
+    clients = QuadraticFederation(
+        2,
+        u1=hinge([1.0, 0.0], -2e-4 + DELTA),
+        u2=hinge([-1.0, -1.0], -9.0),
+        r=quadratic([0.0, 9.0], [0.0, 0.1]),
+    )
+    strict = walk(unlearning(rounds=3, enough=0.0), clients, vector(0.0, 0.0), FORGET)
+    easy = walk(unlearning(rounds=3, enough=3e-4), clients, vector(0.0, 0.0), FORGET)
+    assert strict[1].record["losses"]["u1"] == pytest.approx(2e-4)
+    assert all(s.record["losses"]["u1"] <= 3e-4 for s in easy[1:])
+    assert not strict[1].record["forgotten"]
+    assert [s.record["losses"]["u1"] <= 3e-4 for s in easy[1:]] == [True] * 3
 
 
 def test_all_forgotten_goes_on_improving_and_never_expands() -> None:
@@ -261,7 +279,7 @@ def overshoot(stiffness: float) -> QuadraticFederation:
 
 
 START = vector(1e-4, 0.0, 0.0)
-UNGUIDED: dict[str, Any] = {"rounds": 2, "guidance": "off", "expansion_guidance": "off"}
+UNGUIDED: dict[str, Any] = {"rounds": 2, "guidance": "off", "expansion_guidance": "off", "enough": 0.0}
 
 
 def test_fallbacks_when_no_expansion_step_passes() -> None:

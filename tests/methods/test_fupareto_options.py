@@ -42,7 +42,7 @@ def forgotten() -> Problem:
 
 BASE: dict[str, Any] = {"rounds": 5, "recovery_rounds": 2, "lr": 0.1}
 LONG: dict[str, Any] = {"rounds": 8}
-UNGUIDED: dict[str, Any] = {"guidance": "off", "expansion_guidance": "off"}
+UNGUIDED: dict[str, Any] = {"guidance": "off", "expansion_guidance": "off", "enough": 0.0}
 
 # option, another value, the problem that shows it, and what else must be set for it to matter
 CASES: list[tuple[str, Any, Callable[[], Problem], dict[str, Any]]] = [
@@ -77,6 +77,7 @@ CASES: list[tuple[str, Any, Callable[[], Problem], dict[str, Any]]] = [
     ("same_round_expansion", True, front, LONG),
     *(("recovery", r, network, {}) for r in ("away", "printed", "project", "none")),
     ("recovery_search", False, network, {}),
+    ("enough", 0.0, overshoot, {"guidance": "off"}),
     ("stop_when_forgotten", True, forgotten, {}),
 ]
 

@@ -40,6 +40,7 @@ PAPER: dict[str, Any] = {  # the literal reading, misprints included
     "search_mode": "train",
     "recovery": "printed",
     "recovery_search": False,
+    "enough": 0.0,
 }
 
 
@@ -89,6 +90,7 @@ class FUPareto(Method):
     same_round_expansion: bool = False  # expand in the round whose improvement failed
     recovery: Literal["guard", "away", "printed", "project", "none"] = "guard"
     recovery_search: bool = True
+    enough: float = 3e-4  # a loss that counts as forgotten: up to it, a forget client vetoes nothing
     stop_when_forgotten: bool = False  # end unlearning as soon as no forget client has a gradient left
 
     def __post_init__(self) -> None:
@@ -102,6 +104,8 @@ class FUPareto(Method):
             raise ValueError(f"recovery_rounds must not be negative, not {self.recovery_rounds}")
         if self.decay > 1:
             raise ValueError(f"decay must not be above 1, not {self.decay}")
+        if self.enough < 0:
+            raise ValueError(f"enough must not be negative, not {self.enough}")
         if not 0 < self.beta < 1:
             raise ValueError(f"beta must lie between 0 and 1, not {self.beta}")
 
@@ -136,7 +140,7 @@ class FUPareto(Method):
             coefficients = self._improvement(state, objectives)
             steps = trial_steps(self._eta(state), self.s, enlarge=True)
             found = search(federation, state.w, objectives, coefficients, steps, losses, self._rule(state))
-            expand = found.accepted is None and bool(objectives.of_clients(state.forget, live=True))
+            expand = found.accepted is None and bool(objectives.unfinished(state.forget))
             if not (expand and self.same_round_expansion):
                 return self._moved(state, "improve", objectives, found, expand_next=expand)
             missing = found.missing
@@ -270,7 +274,8 @@ class FUPareto(Method):
         seed = state.stream("gradient")
         pseudo = Local(self._eta(state), 1, self.batch_size, seed) if self.gradient == "pseudo" else None
         answer = federation.gradients(state.w, losses, pseudo, self.search_mode, seed)
-        return Objectives.of(answer, self.equal_norms, extra)
+        enough = dict.fromkeys(state.forget, self.enough) if self._ends else None
+        return Objectives.of(answer, self.equal_norms, extra, enough)
 
     def _rule(self, state: FUParetoState) -> Rule:
         """Accept as the options say; with the seed of the losses before the step, so that dropout is the same."""
@@ -304,8 +309,12 @@ class FUPareto(Method):
         return dataclasses.replace(stayed, rate=state.rate, stalled=state.stalled, record=record)
 
     def _forgotten(self, state: FUParetoState, objectives: Objectives) -> bool:
-        """Whether nothing is left to forget; gradient ascent has no end."""
-        return self.loss != "ascent" and objectives.forgotten(state.forget)
+        return self._ends and objectives.forgotten(state.forget, self.enough)
+
+    @property
+    def _ends(self) -> bool:
+        """Whether the forgetting loss has an end; gradient ascent has none."""
+        return self.loss != "ascent"
 
     def _stuck(self, state: FUParetoState, start: float) -> bool:
         return state.rate < start * 2.0**-6

@@ -31,15 +31,24 @@ class Objectives:
     gram: Array
     live: NDArray[np.bool_]  # (clients + extra,); extra rows are never live: they are no client's objective
     scale: Array  # (clients + extra,)
+    slack: Array  # (clients,) by how much a step may raise a client's loss
 
     @classmethod
-    def of(cls, answer: Gradients, equal: bool, extra: Tensor | None = None) -> "Objectives":
-        """Compute the Gram matrix and who is live."""
+    def of(
+        cls, answer: Gradients, equal: bool, extra: Tensor | None = None, enough: Mapping[str, float] | None = None
+    ) -> "Objectives":
+        """Compute the Gram matrix, who is live (has a gradient left), and everybody's slack in the search.
+
+        A step may raise a loss up to what is ``enough`` for its client, and that of a client without gradient by
+        1e-6; other losses have to fall.
+        """
         rows = answer.gradients if extra is None or not len(extra) else torch.cat([answer.gradients, extra])
         K = gram(rows)
+        room = np.array([(enough or {}).get(i, -np.inf) for i in answer.ids]) - answer.losses
         live = np.sqrt(K.diagonal()) > DEAD
-        live[len(answer.ids) :] = False
-        return cls(answer, rows, K, live, equal_norms(K, live) if equal else live.astype(np.float64))
+        live[len(room) :] = False
+        slack = np.maximum(room, np.where(live[: len(room)], 0.0, 1e-6))
+        return cls(answer, rows, K, live, equal_norms(K, live) if equal else live.astype(np.float64), slack)
 
     @property
     def extra(self) -> list[int]:
@@ -50,14 +59,17 @@ class Objectives:
         """Return the positions of those of ``ids`` that answered (and whose gradient is live)."""
         return [k for k, i in enumerate(self.answer.ids) if i in ids and (self.live[k] or not live)]
 
-    def forgotten(self, ids: Sequence[str]) -> bool:
-        """Return whether all of ``ids`` answered and have neither loss nor gradient left.
+    def forgotten(self, ids: Sequence[str], enough: float = 0.0) -> bool:
+        """Return whether all of ``ids`` answered, with a loss of no more than ``enough``.
 
-        A gradient alone may also vanish because the data are remembered perfectly.
+        A gradient says nothing: it may also vanish because the data are remembered perfectly.
         """
         asked = self.of_clients(ids)
-        done = not self.of_clients(ids, live=True) and bool((self.answer.losses[asked] <= 1e-6).all())
-        return done and len(asked) == len(ids)
+        return len(asked) == len(ids) and bool((self.answer.losses[asked] <= max(enough, 1e-6)).all())
+
+    def unfinished(self, ids: Sequence[str]) -> list[int]:
+        """Return the positions of those of ``ids`` that are live and whose loss has to fall still."""
+        return [k for k in self.of_clients(ids, live=True) if self.slack[k] == 0.0]
 
     def free(self, positions: Sequence[int], span: Sequence[int]) -> tuple[list[int], Array]:
         """Return the scaled gradients at ``positions`` with the gradients ``span`` projected out, as a hull.
@@ -133,8 +145,8 @@ def search(
     """Try ``w - step · direction`` step by step until every client of ``losses`` can live with it, eq. (6).
 
     A client that vetoes a step settles it, so the others need not be asked; ``exhaustive`` asks everybody, for callers
-    that need the summed losses of rejected steps. Clients whose gradient is dead keep a veto, with a slack of 1e-6:
-    they must not be un-forgotten. Slopes are of one batch, so pseudo-gradients are divided by the number of batches in
+    that need the summed losses of rejected steps. Clients that are not live keep a veto, within their slack: they must
+    not be un-forgotten. Slopes are of one batch, so pseudo-gradients are divided by the number of batches in
     them.
     """
     if coefficients is None:  # no direction, nothing to search
@@ -144,7 +156,7 @@ def search(
     ids = [objectives.answer.ids[k] for k in asked]
     before = objectives.answer.losses[asked]
     slopes = (objectives.gram @ coefficients)[asked] / objectives.answer.steps[asked]
-    slack = np.where(objectives.live[asked], 0.0, 1e-6)
+    slack = objectives.slack[asked]
     found = Search(direction, cosines=objectives.cosines(coefficients), missing={})
     tried: list[float] = []
     changes: list[float] = []
