@@ -23,6 +23,7 @@ PAPER = {  # PROTOCOL C.13, right column
     "search_mode": "train",
     "recovery": "printed",
     "recovery_search": False,
+    "enough": 0.0,  # ours; the paper has no such tolerance
 }
 DEFAULT = {  # PROTOCOL C.13, left column
     "mbs_form": "separating",
