@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,12 @@ def test_interrupted_by_the_user(kind: str, small: Path, tmp_path: Path) -> None
         ["train", "a long one.toml"] if kind == "train" else ["unlearn", str(small / "trained"), "--set", "rounds=90"]
     )
     process = subprocess.Popen(
-        [SCRIPT, *start, "--out", "run"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [SCRIPT, *start, "--out", "run"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore Ctrl-C
     )
     deadline = time.monotonic() + 60
     while not lines(3)(tmp_path / "run"):
