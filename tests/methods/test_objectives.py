@@ -90,6 +90,22 @@ def test_cosines_are_of_parameter_space() -> None:
     assert cosines == pytest.approx({"a": 17 / (5 * np.sqrt(13)), "b": 0.0, "c": 4 / (2 * np.sqrt(13))})
 
 
+def test_a_loss_below_enough_may_rise_up_to_it() -> None:
+    answer = objectives([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], [2e-4, 5e-4, 0.4]).answer
+    found = Objectives.of(answer, True, None, dict.fromkeys(IDS[:2], 3e-4))
+    assert found.slack == pytest.approx([1e-4, 0.0, 1e-6])
+    assert found.live.tolist() == [True, True, False]
+    assert found.unfinished(IDS) == [1]
+    assert found.forgotten(IDS[:1], 3e-4)
+    assert not found.forgotten(IDS[:1])
+    assert not found.forgotten(IDS[:2], 3e-4)
+    assert not found.forgotten([*IDS[:1], "absent"], 3e-4)
+    tight = look(Table(np.array([[2.9e-4, 0.0, 0.0], [3.1e-4, 0.0, 0.0]])), found, [0.2, 0.1], beta=1e-9)
+    assert tight.accepted == 0.2
+    loose = look(Table(np.array([[3.1e-4, 0.0, 0.0], [2.9e-4, 0.0, 0.0]])), found, [0.2, 0.1], beta=1e-9)
+    assert loose.accepted == 0.1
+
+
 # Search ------------------------------------------------------------------------------------------------------------
 
 
