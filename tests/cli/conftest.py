@@ -1,7 +1,8 @@
 """A small experiment, and its runs, made once."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,13 @@ from fupareto.cli import main
 from .commands import EXPERIMENT, Ended, files, forked
 
 Call = Callable[..., Ended]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_process_left_behind() -> Iterator[None]:
+    """Wait for the fork server to end with the tests; left alone, it outlives them by a moment."""
+    yield
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")
