@@ -2,7 +2,7 @@
 
 Every loss maps logits ``(batch, classes)`` and labels ``(batch,)`` to one value per sample; a client's
 objective is the mean over its data. ``ce`` is what retained clients minimise; the others are minimised by
-clients that want to be forgotten.
+clients that want to be forgotten. Some compare with another model's logits on the same inputs, the reference's.
 """
 
 import math
@@ -50,12 +50,30 @@ def ascent(logits: Tensor, labels: Tensor) -> Tensor:
     return -ce(logits, labels)
 
 
+def npo(logits: Tensor, labels: Tensor, reference: Tensor, b: float = 1.0) -> Tensor:
+    """Negative preference: (2/b) log(1 + (p_y / p_y of the reference)^b), flat once the label is unlikely.
+
+    The reference's probability is taken to be at least 1e-6: a sample that it never knew has nothing to lose.
+    """
+    log_p = F.log_softmax(logits, 1).gather(1, labels[:, None]).squeeze(1)
+    log_q = F.log_softmax(reference, 1).gather(1, labels[:, None]).squeeze(1).clamp(min=math.log(1e-6))
+    return (2 / b) * F.softplus(b * (log_p - log_q))
+
+
+def imitate(logits: Tensor, labels: Tensor, reference: Tensor) -> Tensor:
+    """Cross-entropy with the labels that the reference would give; the data's own labels are not looked at."""
+    return ce(logits, reference.argmax(1))
+
+
+REFERENCED = ("npo", "imitate")
 _LOSSES: dict[str, tuple[Callable[..., Tensor], dict[str, Any]]] = {
     "ce": (ce, {}),
     "mbs": (mbs, {"delta": float, "form": ("separating", "printed")}),
     "uce": (uce, {}),
     "kl": (kl, {"direction": ("uniform", "model")}),
     "ascent": (ascent, {}),
+    "npo": (npo, {"b": float}),
+    "imitate": (imitate, {}),
 }
 
 
@@ -76,9 +94,18 @@ class Loss:
             if allowed is float and not (isinstance(value, int | float) and math.isfinite(value)):
                 raise UserError(f"loss '{name}': {key} must be a finite number, not {value!r}")
 
-    def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+    @property
+    def referenced(self) -> bool:
+        """Return whether the loss needs the logits of a reference model."""
+        return self.name in REFERENCED
+
+    def __call__(self, logits: Tensor, labels: Tensor, reference: Tensor | None = None) -> Tensor:
         """Return the loss of every sample."""
-        return self._function(logits, labels, **self.options)
+        if not self.referenced:
+            return self._function(logits, labels, **self.options)
+        if reference is None:
+            raise UserError(f"loss '{self.name}' compares with a reference model, and none was given")
+        return self._function(logits, labels, reference, **self.options)
 
     def __repr__(self) -> str:
         return f"Loss({', '.join([repr(self.name), *(f'{k}={v!r}' for k, v in self.options.items())])})"

@@ -74,7 +74,12 @@ class ScaledConv2d(nn.Conv2d):
     def __init__(self, inputs: int, outputs: int, size: int, stride: int = 1) -> None:
         super().__init__(inputs, outputs, size, stride, padding=size // 2, bias=False)
         self.gain = nn.Parameter(torch.ones(outputs, 1, 1, 1))
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew; the constructor of the convolution calls this before there is a gain."""
         nn.init.kaiming_normal_(self.weight, mode="fan_in", nonlinearity="linear")
+        if hasattr(self, "gain"):
+            nn.init.ones_(self.gain)
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve with ``gain · fan_in^-1/2 · (W - mean) / (std + 1e-5)``, per output channel."""

@@ -6,6 +6,7 @@ buffers at their value in the initial model, while an average of local models av
 Frozen parameters and integer buffers are part of the module that every client already has, not of the vector.
 """
 
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -67,9 +68,77 @@ class Layout:
                 )
         return torch.cat([tensors[name].detach().float().reshape(-1) for name in self.names])
 
+    def head(self) -> "Head":
+        """Return where the last dense layer lies in the vector: the last matrix, and the bias behind it."""
+        start, found = 0, None
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            stop = start + int(torch.Size(shape).numel())
+            if stop <= self.trainable and len(shape) == 2 and name.endswith("weight"):
+                found = Head(name.rpartition(".")[0], start, stop, shape)
+            elif found and start == found.stop and name == f"{found.layer}.bias".lstrip("."):
+                found = Head(found.layer, found.start, stop, found.shape)
+            start = stop
+        if found is None:
+            raise UserError("the model has no dense last layer (nn.Linear), which this method works on")
+        return found
+
     def _cut(self, w: Tensor) -> list[Tensor]:
         sizes = [int(torch.Size(shape).numel()) for shape in self.shapes]
         return [part.view(shape) for part, shape in zip(torch.split(w, sizes), self.shapes, strict=True)]
+
+
+@dataclass(frozen=True)
+class Head:
+    """The last dense layer: its name, its place in the vector, and the shape of its matrix (classes, features)."""
+
+    layer: str
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+
+    def apply(self, features: Tensor, vector: Tensor) -> Tensor:
+        """Return the logits of ``features`` under this layer's part of a model's vector."""
+        size = self.shape[0] * self.shape[1]
+        return nn.functional.linear(
+            features, vector[:size].view(self.shape), vector[size:] if len(vector) > size else None
+        )
+
+
+def features(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what enters the last dense layer, and the logits."""
+    layer = module.get_submodule(Layout.of(module).head().layer)
+    seen: list[Tensor] = []
+    handle = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    try:
+        logits = module(x)
+    finally:
+        handle.remove()
+    if len(seen) != 1 or seen[0].dim() != 2:
+        raise UserError("the model's last dense layer must see one vector per sample, once")
+    return seen[0], logits
+
+
+@torch.no_grad()
+def reinitialised(module: nn.Module, seed: int) -> Tensor:
+    """Return the vector of a freshly initialised model of the same architecture.
+
+    PyTorch's layers know how to reset their parameters. A parameter that no layer resets is refused: left at its
+    trained value, it would call a trained model fresh.
+    """
+    module = copy.deepcopy(module)
+    for p in trainable(module):
+        p.fill_(torch.nan)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for part in module.modules():
+            if callable(reset := getattr(part, "reset_parameters", None)):
+                reset()
+    if left := [name for name, p in _trainable(module) if bool(p.isnan().any())]:
+        raise UserError(
+            f"a fresh model cannot be made: no reset_parameters() sets {', '.join(left)}; add that method to the "
+            "module, or pass fresh= (a function of a seed that returns a new model) to simulate"
+        )
+    return read(module)
 
 
 def read(module: nn.Module) -> Tensor:

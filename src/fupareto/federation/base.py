@@ -1,9 +1,10 @@
-"""Who answers the server's questions? The Federation contract, which every engine implements, and requests.
+"""Who answers the server's questions? The Federation contract, which every engine implements.
 
 An engine implements one method, :meth:`Federation.ask`. Everything that must hold whatever the engine (the
 order of answers, refusing unusable ones, naming who is missing, counting bytes) is here, once.
 """
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from torch import Tensor
 from fupareto.errors import UserError
 from fupareto.federation.questions import (
     Answer,
+    Edit,
     Evaluate,
     Evaluated,
     Failure,
@@ -26,38 +28,17 @@ from fupareto.federation.questions import (
     Question,
     Train,
     Trained,
+    TrainHead,
+    TrainWithin,
     TrialLosses,
 )
+from fupareto.federation.request import Request
+from fupareto.history import History
 from fupareto.losses import Loss
 from fupareto.parameters import Layout
 
 Missing = dict[str, str]  # client id -> why it did not answer
 FLOAT = 4  # bytes of a float32, the unit of everything large that crosses the network
-
-
-@dataclass(frozen=True)
-class Request:
-    """What must be forgotten: whole clients, by id.
-
-    Methods see only the two sides of :meth:`sides`. Requests for samples or classes will turn part of a client
-    into a virtual client there, so methods will not know the difference.
-    """
-
-    clients: tuple[str, ...]
-
-    def sides(self, ids: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the forget set and the retained set, in the federation's order."""
-        unknown = [c for c in self.clients if c not in ids]
-        if unknown:
-            raise UserError(f"no client {', '.join(map(repr, unknown))} in the federation; it has {', '.join(ids)}")
-        if not self.clients:
-            raise UserError(f"the request names nobody to forget; name clients among {', '.join(ids)}")
-        if set(self.clients) == set(ids):
-            raise UserError(
-                "the request forgets every client, so there is nobody to keep the model for; "
-                "delete the model instead, or leave at least one client out of the request"
-            )
-        return tuple(i for i in ids if i in self.clients), tuple(i for i in ids if i not in self.clients)
 
 
 @dataclass
@@ -76,6 +57,10 @@ class Local:
     epochs: int = 1
     batch_size: int = 200
     seed: int = 0
+
+    def question(self, w: Tensor, loss: Loss, reference: Tensor | None = None) -> Train:
+        """Return the question for a local model, trained from ``w``."""
+        return Train(w, loss, self.lr, self.epochs, self.batch_size, self.seed, reference)
 
 
 @dataclass(frozen=True)
@@ -128,6 +113,12 @@ class Federation(ABC):
     layout: Layout
     traffic: Traffic
     steps_per_question: int | None = None  # trial steps an engine prefers in one question; None: all of them
+    history: History | None = None  # what the server kept of the training, for methods that need it
+    round: int = 0
+
+    def begin(self, round_: int) -> None:
+        """Hear that a round begins; for engines that label their messages or file what passes."""
+        self.round = round_
 
     @abstractmethod
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
@@ -136,31 +127,51 @@ class Federation(ABC):
         A client that fails or does not answer in time yields a Failure; the engine never raises for it.
         """
 
+    def fresh(self, seed: int) -> Tensor:
+        """Return a newly initialised model."""
+        raise UserError(f"{type(self).__name__} cannot make a fresh model, which this method needs")
+
+    def divided(self, request: Request) -> "Federation":
+        """Return the federation in which the parts that a request names are virtual clients."""
+        if request.partial:
+            raise UserError(f"{type(self).__name__} cannot forget samples or classes, only whole clients")
+        return self
+
     def train(self, w: Tensor, ids: Sequence[str], loss: Loss, local: Local) -> Models:
-        """Ask for local models: n down, n up per client."""
-        missing: Missing = {}
-        found = [(i, a) for i, a in self._train(w, ids, loss, local, missing)]
-        models = torch.stack([a.w for _, a in found]) if found else torch.empty(0, self.layout.size)
-        return Models(tuple(i for i, _ in found), models, tuple(a.size for _, a in found), missing)
+        """Ask for local models trained from ``w``: n down, n up per client."""
+        return self.models(dict.fromkeys(ids, local.question(w, loss)))
 
     def train_mean(self, w: Tensor, ids: Sequence[str], loss: Loss, local: Local) -> Mean:
+        """Ask for the mean of local models trained from ``w``: n down, n up per client."""
+        return self.mean(dict.fromkeys(ids, local.question(w, loss)))
+
+    def models(self, questions: Mapping[str, Question]) -> Models:
+        """Ask for local models, however they are trained."""
+        answers, missing = self.answers(questions)
+        found = {i: a for i, a in answers.items() if isinstance(a, Trained)}
+        models = torch.stack([a.w for a in found.values()]) if found else torch.empty(0, self.layout.size)
+        return Models(tuple(found), models, tuple(a.size for a in found.values()), missing)
+
+    def mean(self, questions: Mapping[str, Question]) -> Mean:
         """Ask for local models and keep only their running mean, weighted by samples, in float64."""
         missing: Missing = {}
         answered, total, weight = [], torch.zeros(self.layout.size, dtype=torch.float64), 0
-        for i, trained in self._train(w, ids, loss, local, missing):
+        for i, trained in self._each(questions, missing):
+            assert isinstance(trained, Trained)
             total.add_(trained.w, alpha=trained.size)
             weight += trained.size
             answered.append(i)
         return Mean(tuple(answered), (total / weight).float() if weight else None, missing)
 
-    def _train(
-        self, w: Tensor, ids: Sequence[str], loss: Loss, local: Local, missing: Missing
-    ) -> Iterator[tuple[str, Trained]]:
-        question = Train(w, loss, local.lr, local.epochs, local.batch_size, local.seed)
-        self.traffic.down += FLOAT * w.numel() * len(ids)
-        for i, answer in self._usable(dict.fromkeys(ids, question), missing):
-            assert isinstance(answer, Trained)
-            self.traffic.up += FLOAT * w.numel()
+    def answers(self, questions: Mapping[str, Question]) -> tuple[dict[str, Answer], Missing]:
+        """Ask anything, and count the tensors of questions and answers; also say who gave no usable answer."""
+        missing: Missing = {}
+        return dict(self._each(questions, missing)), missing
+
+    def _each(self, questions: Mapping[str, Question], missing: Missing) -> Iterator[tuple[str, Answer]]:
+        self.traffic.down += sum(map(_payload, questions.values()))
+        for i, answer in self._usable(questions, missing):
+            self.traffic.up += _payload(answer)
             yield i, answer
 
     def gradients(
@@ -170,18 +181,22 @@ class Federation(ABC):
         pseudo: Local | None = None,
         mode: str = "eval",
         seed: int = 0,
+        reference: Tensor | None = None,
     ) -> Gradients:
-        """Ask each client for its loss and gradient: n down, n + 1 up per client.
+        """Ask each client for its loss and gradient: n down, n + 1 up per client, and n down for a reference.
 
-        With ``pseudo`` the gradient is the pseudo-gradient of local SGD, summed over ``steps`` batches.
+        With ``pseudo`` the gradient is the pseudo-gradient of local SGD, summed over ``steps`` batches. Only clients
+        whose loss compares with the ``reference`` model are sent it.
         """
         questions: dict[str, Question] = {}
         for i, loss in objectives.items():
+            other = reference if loss.referenced else None
             if pseudo is None:
-                questions[i] = Gradient(w, loss, mode, seed)
+                questions[i] = Gradient(w, loss, mode, seed, other)
             else:
-                questions[i] = PseudoGradient(w, loss, pseudo.lr, pseudo.epochs, pseudo.batch_size, mode, pseudo.seed)
-        self.traffic.down += FLOAT * w.numel() * len(objectives)
+                local = (pseudo.lr, pseudo.epochs, pseudo.batch_size)
+                questions[i] = PseudoGradient(w, loss, *local, mode, pseudo.seed, other)
+        self.traffic.down += sum(map(_payload, questions.values()))
         missing: Missing = {}
         ids: list[str] = []
         losses, steps = [], []
@@ -250,10 +265,7 @@ class Federation(ABC):
     def _usable(self, questions: Mapping[str, Question], missing: Missing) -> Iterator[tuple[str, Answer]]:
         """Pass on what a method can use; enter the rest in ``missing`` with the reason."""
         for i, answer in self.ask(questions):
-            try:
-                reason = answer.reason if isinstance(answer, Failure) else _flaw(questions[i], answer, self.layout.size)
-            except (TypeError, KeyError, AttributeError, ValueError) as error:
-                reason = f"answered with something malformed: {type(error).__name__}: {error}"
+            reason = flaw(questions[i], answer, self.layout.size)
             if reason is None:
                 assert not isinstance(answer, Failure)
                 yield i, answer
@@ -261,8 +273,17 @@ class Federation(ABC):
                 missing[i] = reason
 
 
+def _payload(message: Question | Answer) -> int:
+    """Return the bytes of a message's tensors; a handful of numbers beside them do not matter."""
+    values = (getattr(message, field.name) for field in dataclasses.fields(message))
+    return FLOAT * sum(value.numel() for value in values if isinstance(value, Tensor))
+
+
 _EXPECTED: dict[type[Question], type[Answer]] = {
     Train: Trained,
+    TrainWithin: Trained,
+    TrainHead: Trained,
+    Edit: Trained,
     Gradient: LossAndGradient,
     PseudoGradient: LossAndGradient,
     TrialLosses: Losses,
@@ -270,13 +291,22 @@ _EXPECTED: dict[type[Question], type[Answer]] = {
 }
 
 
+def flaw(question: Question, answer: Answer | Failure, size: int) -> str | None:
+    """Say why an answer cannot be used, whatever somebody else's code has put into it; None if it can."""
+    try:
+        return answer.reason if isinstance(answer, Failure) else _flaw(question, answer, size)
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        return f"answered with something malformed: {type(error).__name__}: {error}"
+
+
 def _flaw(question: Question, answer: Answer, size: int) -> str | None:
-    """Say what is wrong with an answer: its type, its shape, or numbers that are not finite."""
+    """Check the type, the shape, and that numbers are finite."""
     expected = _EXPECTED[type(question)]
     if not isinstance(answer, expected):
         return f"answered with {type(answer).__name__}, not {expected.__name__}"
     match answer:
         case Trained(w=vector) | LossAndGradient(gradient=vector):
+            size = question.head.numel() if isinstance(question, TrainHead) else size
             if not isinstance(vector, Tensor) or tuple(vector.shape) != (size,):
                 return f"answered with shape {tuple(getattr(vector, 'shape', ()))}, not ({size},)"
             if vector.dtype != torch.float32:

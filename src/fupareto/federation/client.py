@@ -1,18 +1,17 @@
 """How does a client answer? Pure functions of a module, the client's data and the question; engines share them."""
 
 import functools
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch import nn
 
 from fupareto import parameters
+from fupareto.federation import baselines
+from fupareto.federation.local import batches, descend, logits_of, mean_loss, randomness
 from fupareto.federation.questions import (
     Answer,
+    Edit,
     Evaluate,
     Evaluated,
     Gradient,
@@ -22,13 +21,12 @@ from fupareto.federation.questions import (
     Question,
     Train,
     Trained,
+    TrainHead,
+    TrainWithin,
     TrialLosses,
 )
-from fupareto.losses import Loss
+from fupareto.federation.request import Splits
 from fupareto.parameters import Layout
-from fupareto.randomness import derive
-
-Splits = Mapping[str, tuple[Tensor, Tensor]]  # name -> inputs and labels; "train" and "test" always
 
 
 @functools.singledispatch
@@ -39,22 +37,24 @@ def answer(question: Question, module: nn.Module, splits: Splits, client: str) -
 
 @answer.register
 def _(question: Train, module: nn.Module, splits: Splits, client: str) -> Answer:
-    parameters.write(module, question.w)
     x, y = splits["train"]
-    with _randomness(module, "train", question.seed, client):
-        _descend(module, x, y, question)
+    reference = logits_of(question.reference, module, x)
+    parameters.write(module, question.w)
+    with randomness(module, "train", question.seed, client):
+        descend(module, x, y, reference, question)
     return Trained(w=parameters.read(module), size=len(y))
 
 
 @answer.register
 def _(question: Gradient, module: nn.Module, splits: Splits, client: str) -> Answer:
-    parameters.write(module, question.w)
     x, y = splits["train"]
+    reference = logits_of(question.reference, module, x)
+    parameters.write(module, question.w)
     module.zero_grad(set_to_none=True)
     total = 0.0
-    with _randomness(module, question.mode, question.seed, client):
-        for batch_x, batch_y in _batches(x, y):
-            loss = question.loss(module(batch_x), batch_y).sum() / len(y)
+    with randomness(module, question.mode, question.seed, client):
+        for batch_x, batch_y, batch_r in batches(x, y, reference):
+            loss = question.loss(module(batch_x), batch_y, batch_r).sum() / len(y)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
     gradient = parameters.read_gradient(module, Layout.of(module))
@@ -64,12 +64,13 @@ def _(question: Gradient, module: nn.Module, splits: Splits, client: str) -> Ans
 
 @answer.register
 def _(question: PseudoGradient, module: nn.Module, splits: Splits, client: str) -> Answer:
-    parameters.write(module, question.w)
     x, y = splits["train"]
-    with _randomness(module, question.mode, question.seed, client):
-        loss = _mean_loss(module, x, y, question.loss)
-    with _randomness(module, "train", question.seed, client, "epochs"):
-        steps = _descend(module, x, y, question)
+    reference = logits_of(question.reference, module, x)
+    parameters.write(module, question.w)
+    with randomness(module, question.mode, question.seed, client):
+        loss = mean_loss(module, x, y, reference, question.loss)
+    with randomness(module, "train", question.seed, client, "epochs"):
+        steps = descend(module, x, y, reference, question)
     gradient = (question.w - parameters.read(module)) / question.lr
     gradient[Layout.of(module).trainable :] = 0.0
     return LossAndGradient(loss=loss, gradient=gradient, steps=steps)
@@ -81,8 +82,8 @@ def _(question: TrialLosses, module: nn.Module, splits: Splits, client: str) -> 
     losses = []
     for step in question.steps:
         parameters.write(module, question.w - step * question.direction)
-        with _randomness(module, question.mode, question.seed, client):
-            losses.append(_mean_loss(module, x, y, question.loss))
+        with randomness(module, question.mode, question.seed, client):
+            losses.append(mean_loss(module, x, y, None, question.loss))
     return Losses(losses=tuple(losses))
 
 
@@ -97,7 +98,7 @@ def _(question: Evaluate, module: nn.Module, splits: Splits, client: str) -> Ans
         x, y = splits[name]
         right, loss = 0, 0.0
         with torch.no_grad():
-            for batch_x, batch_y in _batches(x, y):
+            for batch_x, batch_y, _ in batches(x, y):
                 logits = module(batch_x)
                 right += int((logits.argmax(1) == batch_y).sum())
                 loss += float(F.cross_entropy(logits, batch_y, reduction="sum"))
@@ -105,71 +106,17 @@ def _(question: Evaluate, module: nn.Module, splits: Splits, client: str) -> Ans
     return Evaluated(counts=counts)
 
 
-def _descend(module: nn.Module, x: Tensor, y: Tensor, question: Train | PseudoGradient) -> int:
-    """Run local epochs of plain SGD over consecutive batches (PROTOCOL: cut once, never reshuffled)."""
-    weights = parameters.trainable(module)
-    steps = 0
-    for _ in range(question.epochs):
-        for batch_x, batch_y in _batches(x, y, question.batch_size):
-            loss = question.loss(module(batch_x), batch_y).mean()
-            gradients = torch.autograd.grad(loss, weights, allow_unused=True)
-            with torch.no_grad():
-                for weight, gradient in zip(weights, gradients, strict=True):
-                    if gradient is not None:
-                        weight.add_(gradient, alpha=-question.lr)
-            steps += 1
-    return steps
+@answer.register
+def _(question: TrainWithin, module: nn.Module, splits: Splits, client: str) -> Answer:
+    return Trained(baselines.train_within(question, module, *splits["train"], client), len(splits["train"][1]))
 
 
-@torch.no_grad()
-def _mean_loss(module: nn.Module, x: Tensor, y: Tensor, loss: Loss) -> float:
-    return sum(float(loss(module(bx), by).sum()) for bx, by in _batches(x, y)) / len(y)
+@answer.register
+def _(question: TrainHead, module: nn.Module, splits: Splits, client: str) -> Answer:
+    return Trained(baselines.train_head(question, module, *splits["train"], client), len(splits["train"][1]))
 
 
-def _batches(x: Tensor, y: Tensor, size: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut into consecutive batches.
-
-    Without a size, such that activations stay in cache: 510 grey images of 28x28, 130 colour ones of 32x32.
-    """
-    size = size or max(50, min(1000, 400_000 // max(1, x[0].numel())))
-    return zip(torch.split(x, size), torch.split(y, size), strict=True)
-
-
-@contextmanager
-def _randomness(module: nn.Module, mode: str, seed: int, *names: str) -> Iterator[None]:
-    """Put the module in ``mode``; what it draws at random comes from a stream of this question and client.
-
-    PyTorch draws from one generator per process, which clients on several threads would share in an order that
-    changes from run to run.
-    """
-    module.train(mode == "train")
-    if mode == "train" and _may_draw(module):
-        with _Seeded(torch.Generator().manual_seed(derive(seed, *names))):
-            yield
-    else:
-        yield
-
-
-def _may_draw(module: nn.Module) -> bool:
-    """Whether the module may draw random numbers: dropout does, and code that we do not know may."""
-    draw = (nn.modules.dropout._DropoutNd, nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
-    return any(
-        isinstance(m, draw)
-        or getattr(m, "dropout", 0)
-        or not type(m).__module__.startswith(("torch.nn.modules.", "fupareto.models"))
-        for m in module.modules()
-    )
-
-
-class _Seeded(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Give one generator to every operation that takes one, on this thread only."""
-
-    def __init__(self, generator: torch.Generator) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.generator = generator
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
-        draws = torch.Tag.nondeterministic_seeded in func.tags
-        if draws and any(argument.name == "generator" for argument in func._schema.arguments):
-            return func(*args, **{**(kwargs or {}), "generator": self.generator})
-        return func(*args, **(kwargs or {}))
+@answer.register
+def _(question: Edit, module: nn.Module, splits: Splits, client: str) -> Answer:
+    w = baselines.edit(question, module, splits["train"], splits["test"], client)
+    return Trained(w, len(splits["train"][1]))

@@ -10,10 +10,65 @@ from fupareto.losses import Loss
 
 @dataclass(frozen=True)
 class Train:
-    """Train locally from ``w`` by plain SGD; ``seed`` feeds dropout, batches keep their order."""
+    """Train locally from ``w`` by plain SGD; ``seed`` feeds dropout, batches keep their order.
+
+    ``reference`` is another model, for losses that look at its logits too.
+    """
 
     w: Tensor
     loss: Loss
+    lr: float
+    epochs: int
+    batch_size: int
+    seed: int
+    reference: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class TrainWithin:
+    """Train locally from ``w`` by SGD with momentum, never further than ``radius`` from ``center`` (FUPGA)."""
+
+    w: Tensor
+    center: Tensor
+    radius: float
+    loss: Loss
+    lr: float
+    momentum: float
+    clip: float  # largest norm of a batch's gradient
+    epochs: int
+    batch_size: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class TrainHead:
+    """Train another last layer on the features that ``w`` computes, towards wrong labels (FedAU).
+
+    ``head`` is the layer's part of a model's vector. A sample's wrong label is drawn once, by ``label_seed`` and the
+    client, uniformly over the other classes.
+    """
+
+    w: Tensor
+    head: Tensor
+    lr: float
+    epochs: int
+    batch_size: int
+    label_seed: int
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Pull representations to the nearest wrong class, staying near ``reference`` (FedEditor).
+
+    ``tau`` is the temperature of the alignment, ``mu`` the weight of the distance to ``reference``; with ``keep`` the
+    outputs on held-out data are kept near those of ``reference``.
+    """
+
+    w: Tensor
+    reference: Tensor
+    tau: float
+    mu: float
+    keep: bool
     lr: float
     epochs: int
     batch_size: int
@@ -28,6 +83,7 @@ class Gradient:
     loss: Loss
     mode: str = "eval"
     seed: int = 0
+    reference: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -41,6 +97,7 @@ class PseudoGradient:
     batch_size: int
     mode: str = "eval"  # of the loss; the epochs run in train mode
     seed: int = 0
+    reference: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -63,12 +120,12 @@ class Evaluate:
     splits: tuple[str, ...]
 
 
-Question = Train | Gradient | PseudoGradient | TrialLosses | Evaluate
+Question = Train | TrainWithin | TrainHead | Edit | Gradient | PseudoGradient | TrialLosses | Evaluate
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A local model and the number of samples behind it."""
+    """A local model (or last layer) and the number of samples behind it."""
 
     w: Tensor
     size: int
@@ -111,7 +168,7 @@ class Types:
     """Questions and answers by class name, for engines that rebuild them from bytes."""
 
     questions: ClassVar[dict[str, type[Question]]] = {
-        t.__name__: t for t in (Train, Gradient, PseudoGradient, TrialLosses, Evaluate)
+        t.__name__: t for t in (Train, TrainWithin, TrainHead, Edit, Gradient, PseudoGradient, TrialLosses, Evaluate)
     }
     answers: ClassVar[dict[str, type[Answer | Failure]]] = {
         t.__name__: t for t in (Trained, LossAndGradient, Losses, Evaluated, Failure)

@@ -8,7 +8,7 @@ asked, so results do not depend on the number of workers.
 import copy
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from fupareto import parameters
 from fupareto.errors import UserError
 from fupareto.federation.base import Federation, Traffic
-from fupareto.federation.client import Splits, answer
+from fupareto.federation.client import answer
 from fupareto.federation.questions import Answer, Failure, Question
+from fupareto.federation.request import Request, Splits
 from fupareto.models import check_outputs
 from fupareto.parameters import Layout
 
@@ -28,7 +29,13 @@ class SimulatedFederation(Federation):
 
     steps_per_question = 1  # asking again is free here, so the line search stops at the first accepted step
 
-    def __init__(self, model: nn.Module, clients: Mapping[str, Splits], workers: int | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        clients: Mapping[str, Splits],
+        workers: int | None = None,
+        fresh: Callable[[int], nn.Module] | None = None,
+    ) -> None:
         self.ids = tuple(clients)
         self.clients = {i: _checked(i, splits) for i, splits in clients.items()}
         _check_together(model, self.clients)
@@ -36,11 +43,22 @@ class SimulatedFederation(Federation):
         self.traffic = Traffic()
         self.workers = workers or os.cpu_count() or 1
         self._model = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._fresh = fresh
         torch.set_num_threads(1)  # the cores belong to the clients; a second thread of the server would only spin
         self._local = threading.local()
         self._pool = ThreadPoolExecutor(
             self.workers, thread_name_prefix="client", initializer=torch.set_num_threads, initargs=(1,)
         )
+
+    def fresh(self, seed: int) -> Tensor:
+        """Return a newly initialised model, from the user's function if there is one."""
+        return parameters.read(self._fresh(seed)) if self._fresh else parameters.reinitialised(self._model, seed)
+
+    def divided(self, request: Request) -> "SimulatedFederation":
+        """Return the federation with virtual clients; a request for whole clients changes nothing."""
+        if not request.partial:
+            return self
+        return SimulatedFederation(self._model, request.divide(self.clients), self.workers, self._fresh)
 
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
         """Answer on the pool; a client whose code raises is a Failure with the exception's words."""
@@ -65,9 +83,8 @@ class SimulatedFederation(Federation):
 def _checked(client: str, splits: Splits) -> Splits:
     """Refuse data that cannot be learnt from, and lay images out channels-last."""
     checked = {}
-    for name in ("train", "test"):
-        if name not in splits:
-            raise UserError(f"client '{client}' has no '{name}' data; give every client a train and a test set")
+    if "train" not in splits:
+        raise UserError(f"client '{client}' has no 'train' data; give every client a train and a test set")
     for name, (x, y) in splits.items():
         where = f"client '{client}', {name} data"
         if len(x) != len(y):

@@ -1,0 +1,53 @@
+"""How does training leave a history? An engine that passes everything on and keeps what passes."""
+
+from collections.abc import Iterator, Mapping
+
+from fupareto.federation.base import Federation, flaw
+from fupareto.federation.questions import Answer, Failure, Question, Train, Trained, TrainHead
+from fupareto.history import History
+
+GAMMA = 0.5  # how much of the second head survives a round (FedAU, client level)
+
+
+class Recording(Federation):
+    """Another federation, the local models of which are kept as they pass; the model that is trained is the same."""
+
+    def __init__(self, inner: Federation, history: History) -> None:
+        self.inner, self.kept, self.plan = inner, history, history.plan
+        self.ids, self.layout, self.traffic = inner.ids, inner.layout, inner.traffic
+        self.steps_per_question = inner.steps_per_question
+
+    def begin(self, round_: int) -> None:
+        """Note the round, by which everything is filed."""
+        super().begin(round_)
+        self.inner.begin(round_)
+
+    def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
+        """Pass questions and answers on; file usable local models, then let the second heads learn."""
+        training = {i: q for i, q in questions.items() if isinstance(q, Train)}
+        replayed = "federaser" in self.plan.parts and self.round in self.plan.replayed
+        last = "fupga" in self.plan.parts and self.round == self.plan.rounds - 1
+        for question in list(training.values())[:1] if replayed else ():
+            self.kept.keep_before(self.round, question.w)
+        for i, answer in self.inner.ask(questions):
+            if i in training and isinstance(answer, Trained) and flaw(training[i], answer, self.layout.size) is None:
+                if replayed:
+                    self.kept.keep_local(self.round, i, answer.w, answer.size)
+                if last:
+                    self.kept.keep_last(i, answer.w, answer.size)
+            yield i, answer
+        if training and "fedau" in self.plan.parts:
+            self._train_heads({i: q for i, q in training.items() if i in self.plan.heads})
+
+    def _train_heads(self, training: Mapping[str, Train]) -> None:
+        """One round of FedAU's second heads: W2 <- (1 - gamma) W1 + gamma W2, then an epoch towards wrong labels."""
+        head = self.layout.head()
+        heads = self.kept.heads(self.round - 1)
+        questions: dict[str, Question] = {}
+        for i, q in training.items():
+            first = q.w[head.start : head.stop]
+            mixed = (1 - GAMMA) * first + GAMMA * heads.get(i, first)
+            questions[i] = TrainHead(q.w, mixed, q.lr, q.epochs, q.batch_size, self.plan.label_seed)
+        answers, _ = self.answers(questions)
+        heads |= {i: answer.w for i, answer in answers.items() if isinstance(answer, Trained)}
+        self.kept.keep_heads(self.round, heads)
