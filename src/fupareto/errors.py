@@ -3,3 +3,7 @@
 
 class UserError(Exception):
     """What was wrong, where, and what would be right, in words for the person who typed it."""
+
+
+class NotApplicable(UserError):
+    """A method was asked for something that it cannot do by its nature."""

@@ -8,7 +8,10 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_
 
 from torch import Tensor
 
-from fupareto.federation.base import Federation, Request
+from fupareto.errors import NotApplicable, UserError
+from fupareto.federation.base import Federation
+from fupareto.federation.request import Request
+from fupareto.history import History
 from fupareto.randomness import derive
 
 Stage = Literal["initial", "unlearned", "recovered"]
@@ -44,6 +47,9 @@ class Method(ABC):
     name: ClassVar[str]
     state: ClassVar[type[State]] = State
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # name -> options, chosen as "method:preset"
+    history: ClassVar[str] = ""  # what must have been recorded in training
+    whole_clients: ClassVar[bool] = False  # cannot forget samples or classes
+    from_training: ClassVar[tuple[str, ...]] = ()  # options that are the training's unless set
 
     def __post_init__(self) -> None:
         """Refuse values that do not fit their type: a misspelt choice would silently be another algorithm."""
@@ -61,6 +67,27 @@ class Method(ABC):
     @abstractmethod
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> State:
         """Return the state before the first round; ``request`` is None for training."""
+
+    def sides(self, federation: Federation, request: Request | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the forget set and the retained set; refuse what this method cannot do."""
+        if request is None:
+            raise ValueError(f"{type(self).__name__} needs a request")
+        if self.whole_clients and request.partial:
+            raise NotApplicable(
+                f"{type(self).__name__} forgets whole clients only: what it needs from training was recorded by "
+                "client. Use another method for samples or classes, fupareto for instance"
+            )
+        return request.sides(federation.ids)
+
+    def recorded(self, federation: Federation) -> History:
+        """Return what the server kept of the training, if it kept what this method needs."""
+        history = federation.history
+        if history is None or self.history not in history.plan.parts:
+            raise UserError(
+                f"{type(self).__name__} needs a history of the training, and none was recorded for it; record it with: "
+                f"fupareto train EXPERIMENT.toml --record {self.history} --out DIRECTORY"
+            )
+        return history
 
     @abstractmethod
     def step(self, federation: Federation, state: Any) -> Any:

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fupareto.federation.base import Federation, Local, Request
+from fupareto.federation.base import Federation, Local
+from fupareto.federation.request import Request
 from fupareto.losses import Loss
 from fupareto.methods.base import Method, State, positive
 
@@ -40,7 +41,7 @@ class FedAvg(Method):
         """Start from ``w0`` with everybody; with a request, go on with the retained clients and hope for the best."""
         if request is None:
             return State(w=w0, forget=(), retained=federation.ids, seed=seed, stage="initial")
-        forget, retained = request.sides(federation.ids)
+        forget, retained = self.sides(federation, request)
         return State(w=w0, forget=forget, retained=retained, seed=seed, stage="unlearned")
 
     def step(self, federation: Federation, state: State) -> State:

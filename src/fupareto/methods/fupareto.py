@@ -21,11 +21,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fupareto.federation.base import Federation, Local, Missing, Request
+from fupareto.federation.base import Federation, Local, Missing
+from fupareto.federation.request import Request
 from fupareto.losses import Loss
 from fupareto.methods.base import Method, State, positive
 from fupareto.methods.objectives import Objectives, Rule, Search, search
-from fupareto.pareto import Array, angle, guidance, trial_steps
+from fupareto.methods.recovery import anchor, guards, recovery_direction
+from fupareto.pareto import Array, angle, combine, guidance, trial_steps
+from fupareto.pareto.direction import length
 
 CE = Loss("ce")
 PAPER: dict[str, Any] = {  # the literal reading, misprints included
@@ -41,6 +44,17 @@ PAPER: dict[str, Any] = {  # the literal reading, misprints included
     "recovery": "printed",
     "recovery_search": False,
     "enough": 0.0,
+}
+
+ABLATIONS: dict[str, dict[str, Any]] = {  # the paper's M1 to M8
+    "m1": {"naive": True},
+    "m2": {"guidance": "off"},
+    "m3": {"guidance": "uniform"},
+    "m4": {"expansion_guidance": "off"},
+    "m5": {"expansion_projection": False},
+    "m6": {"expansion_large_steps": True},
+    "m7": {"loss": "uce"},
+    "m8": {"loss": "kl"},
 }
 
 
@@ -62,7 +76,8 @@ class FUPareto(Method):
 
     name: ClassVar[str] = "fupareto"
     state: ClassVar[type[State]] = FUParetoState
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": PAPER}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": PAPER, **ABLATIONS}
+    from_training: ClassVar[tuple[str, ...]] = ("batch_size",)
 
     rounds: int = 100
     recovery_rounds: int = 100
@@ -88,9 +103,10 @@ class FUPareto(Method):
     expansion_large_steps: bool = False  # search from 2^s eta instead of eta
     expansion_fallback: Literal["best", "min_step", "skip"] = "best"  # when no expansion step passes
     same_round_expansion: bool = False  # expand in the round whose improvement failed
-    recovery: Literal["guard", "away", "printed", "project", "none"] = "guard"
+    recovery: Literal["guard", "away", "printed", "project", "none"] = "guard"  # see methods/recovery.py
     recovery_search: bool = True
     enough: float = 3e-4  # a loss that counts as forgotten: up to it, a forget client vetoes nothing
+    naive: bool = False  # follow the mean forget gradient by eta, whatever it does to those who stay
     stop_when_forgotten: bool = False  # end unlearning as soon as no forget client has a gradient left
 
     def __post_init__(self) -> None:
@@ -116,9 +132,7 @@ class FUPareto(Method):
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> FUParetoState:
         """Start improving from ``w0``."""
-        if request is None:
-            raise ValueError("FUPareto needs a request")
-        forget, retained = request.sides(federation.ids)
+        forget, retained = self.sides(federation, request)
         return FUParetoState(w=w0, forget=forget, retained=retained, seed=seed, w0=w0, rate=self.lr)
 
     def step(self, federation: Federation, state: FUParetoState) -> FUParetoState:
@@ -135,6 +149,8 @@ class FUPareto(Method):
         for side, ids in (("forget", state.forget), ("retained", state.retained)):
             if not objectives.of_clients(ids):
                 return self._stay(state, "expand" if state.expand_next else "improve", objectives, side)
+        if self.naive:
+            return self._moved(state, "descend", objectives, self._naive(state, objectives))
         missing: Missing = {}
         if not state.expand_next:
             coefficients = self._improvement(state, objectives)
@@ -150,6 +166,15 @@ class FUPareto(Method):
         found = search(federation, state.w, objectives, coefficients, steps, vetoes, self._rule(state), exhaustive=True)
         found = dataclasses.replace(self._fall_back(found), missing={**missing, **found.missing})
         return self._moved(state, "expand", objectives, found)
+
+    def _naive(self, state: FUParetoState, objectives: Objectives) -> Search:
+        """Take the mean forget gradient and a step of eta, unasked (ablation M1)."""
+        forget = objectives.of_clients(state.forget)
+        mean = np.zeros(len(objectives.rows))
+        mean[forget] = 1.0 / len(forget)
+        if length(objectives.gram, mean) == 0.0:  # everybody has forgotten
+            return Search()
+        return Search(combine(mean, objectives.rows), self._eta(state), cosines=objectives.cosines(mean))
 
     def _improvement(self, state: FUParetoState, objectives: Objectives) -> Array | None:
         """Pareto improvement: the min-norm point of all live gradients and the fairness guidance, eqs. (4) and (5)."""
@@ -199,56 +224,24 @@ class FUPareto(Method):
     # Recovery --------------------------------------------------------------------------------------------------
 
     def _guarded(self, federation: Federation, state: FUParetoState) -> FUParetoState:
-        """Ask the forget clients a last time before they leave: which directions would relearn their data?
-
-        The gradients of cross-entropy (the way they would be learnt again) and of MBS with margin 1 (samples that
-        sit just over the boundary). Ours, not the paper's. Whoever does not answer has no guard, and is named.
-        """
-        answers = [
-            federation.gradients(state.w, dict.fromkeys(state.forget, loss)) for loss in (CE, Loss("mbs", delta=1.0))
-        ]
-        absent = {i: f"no guard: {reason}" for a in answers for i, reason in a.missing.items()}
+        """Ask the forget clients a last time before they leave; whoever does not answer has no guard, and is named."""
+        guard, absent = guards(federation, state.w, state.forget)
         record = {**state.record, "missing": {**state.record["missing"], **absent}}
-        return dataclasses.replace(state, guard=torch.cat([a.gradients for a in answers]), record=record)
+        return dataclasses.replace(state, guard=guard, record=record)
 
     def _recover(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         """Train the retained clients together, kept from relearning by guards or by an anchor at w0, eq. (9)."""
         losses = dict.fromkeys(state.retained, CE)
-        objectives = self._ask(federation, state, losses, self._extra(state))
+        extra = state.guard if self.recovery == "guard" else anchor(state.w, state.w0, self.recovery)
+        objectives = self._ask(federation, state, losses, extra)
         if not objectives.answer.ids:
             return self._stay(state, "recover", objectives, "retained")
-        coefficients = self._recovery(objectives)
+        coefficients = recovery_direction(objectives, self.recovery, self.equal_norms, self.rescale)
         steps = trial_steps(self._eta(state), self.s, enlarge=True) if self.recovery_search else ()
         found = search(federation, state.w, objectives, coefficients, steps, losses, self._rule(state))
         if not self.recovery_search and found.direction is not None:
             found = dataclasses.replace(found, accepted=self._eta(state))
         return self._moved(state, "recover", objectives, found)
-
-    def _extra(self, state: FUParetoState) -> Tensor | None:
-        """Rows that are no client's objective: the guards, or the unit vector from w0 to w."""
-        if self.recovery == "guard":
-            return state.guard
-        away = state.w - state.w0
-        distance = float(away.norm())
-        return None if self.recovery == "none" or distance < 1e-12 else (away / distance)[None]
-
-    def _recovery(self, objectives: Objectives) -> Array | None:
-        """The min-norm point of the retained gradients, with the extra rows projected out or added as an anchor.
-
-        The printed anchor, +(w - w0), forces d·(w - w0) > 0 and so a *return* to w0; "away" is its negative.
-        """
-        live, extra = objectives.of_clients(objectives.answer.ids, live=True), objectives.extra
-        if self.recovery in ("guard", "project"):
-            _, hull = objectives.free(live, extra)
-        else:
-            hull = np.diag(objectives.scale)[live]
-        if self.recovery in ("away", "printed") and extra and live:
-            norms = np.sqrt(objectives.gram.diagonal())
-            common = float((norms * objectives.scale)[live].mean()) if self.equal_norms else 1.0
-            anchor = np.zeros(len(norms))
-            anchor[extra] = common if self.recovery == "printed" else -common
-            hull = np.vstack([hull, anchor])
-        return objectives.descent(hull, objectives.mean_length(live) if self.rescale else None)
 
     @property
     def _recovery_lr(self) -> float:

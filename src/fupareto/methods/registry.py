@@ -8,25 +8,36 @@ from typing import Any
 
 from fupareto.errors import UserError
 from fupareto.methods.base import Method
+from fupareto.methods.fedau import FedAU
 from fupareto.methods.fedavg import FedAvg
+from fupareto.methods.fededitor import FedEditor
+from fupareto.methods.federaser import FedEraser
+from fupareto.methods.fedosd import FedOSD
+from fupareto.methods.fugas import FUGAS
 from fupareto.methods.fupareto import FUPareto
+from fupareto.methods.fupga import FUPGA
+from fupareto.methods.mode import MoDe
+from fupareto.methods.retrain import Retrain
 
-METHODS: dict[str, type[Method]] = {m.name: m for m in (FedAvg, FUPareto)}
+_ALL = (FUPareto, Retrain, FedEraser, FUPGA, FedEditor, MoDe, FedAU, FUGAS, FedOSD, FedAvg)
+METHODS: dict[str, type[Method]] = {m.name: m for m in _ALL}
+
+
+def kind(name: str) -> type[Method]:
+    """Return the class of the method called ``name``, whatever the preset."""
+    base = name.partition(":")[0]
+    return METHODS[base] if base in METHODS else _imported(name)
 
 
 def find(name: str, options: Mapping[str, Any] | None = None) -> Method:
     """Return the method called ``name`` with ``options``; a preset (``fupareto:paper``) is overridden by options."""
-    options = dict(options or {})
+    options, cls = dict(options or {}), kind(name)
     base, _, rest = name.partition(":")
-    if base in METHODS:
-        cls = METHODS[base]
-        if rest:
-            if rest not in cls.presets:
-                known = ", ".join(f"{base}:{p}" for p in cls.presets) or "none"
-                raise UserError(f"method '{base}' has no preset '{rest}'; there are: {known}")
-            options = {**cls.presets[rest], **options}
-    else:
-        cls = _imported(name)
+    if rest and base in METHODS:
+        if rest not in cls.presets:
+            known = ", ".join(f"{base}:{p}" for p in cls.presets) or "none"
+            raise UserError(f"method '{base}' has no preset '{rest}'; there are: {known}")
+        options = {**cls.presets[rest], **options}
     _check(cls, options)
     try:
         return cls(**options)

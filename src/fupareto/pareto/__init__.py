@@ -4,6 +4,7 @@ A direction is a vector of coefficients over the clients' gradients. Everything 
 clients' losses and of the Gram matrix of their gradients; only `gram` and `combine` touch parameters.
 """
 
+from fupareto.pareto.cone import into_cone
 from fupareto.pareto.gram import Array, combine, gram
 from fupareto.pareto.guidance import angle, guidance
 from fupareto.pareto.line_search import highest_acceptable, sufficient_decrease, trial_steps
@@ -17,6 +18,7 @@ __all__ = [
     "gram",
     "guidance",
     "highest_acceptable",
+    "into_cone",
     "min_norm",
     "project_out",
     "sufficient_decrease",

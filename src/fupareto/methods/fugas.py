@@ -1,0 +1,51 @@
+"""FUGAS, federated unlearning with gradient shielding: preference-style forgetting, shielded by those who stay.
+
+Forget clients minimise (2/b) log(1 + (p / p0)^b), with p the probability of the data's label and p0 that of the
+original model: pushed away from what the original model says, and flat once the label is unlikely. The server moves
+each of their gradients to the nearest direction that raises no retained client's loss to first order, and steps
+along the mean. Retained gradients are not added.
+
+Faithfulness: reimplemented from its abstract, the only part that is public; identified by name. The loss follows
+negative preference optimisation; the shield as a cone (rather than a subspace) is our reading.
+
+Storage: w0. Communication: one model down and one gradient up per client and round, and w0 down to forget clients.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fupareto.federation.base import Federation
+from fupareto.losses import Loss
+from fupareto.methods.base import positive
+from fupareto.methods.staged import CE, Staged, StagedState, moved
+from fupareto.pareto import combine, gram, into_cone
+
+
+@dataclass(frozen=True)
+class FUGAS(Staged):
+    """Forget against a reference, within what the others can live with."""
+
+    name: ClassVar[str] = "fugas"
+    from_training: ClassVar[tuple[str, ...]] = ("batch_size",)
+
+    lr: float = 4e-3
+    b: float = 1.0  # how sharply the loss flattens
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(b=self.b)
+
+    def unlearn(self, federation: Federation, state: StagedState) -> StagedState:
+        """One step along the mean of the shielded gradients."""
+        local = self.local(state, self.lr)
+        objectives = {**dict.fromkeys(state.forget, Loss("npo", b=self.b)), **dict.fromkeys(state.retained, CE)}
+        answer = federation.gradients(state.w, objectives, local, reference=state.w0)
+        forget = [k for k, i in enumerate(answer.ids) if i in state.forget]
+        retained = [k for k, i in enumerate(answer.ids) if i in state.retained]
+        w = None
+        if forget and retained:
+            shielded = into_cone(gram(answer.gradients), forget, retained).mean(0)
+            w = state.w - local.lr * combine(shielded, answer.gradients)
+        losses = dict(zip(answer.ids, answer.losses.tolist(), strict=True))
+        record = {"lr": local.lr, "losses": losses, "missing": answer.missing}
+        return moved(state, "unlearn", w, record)

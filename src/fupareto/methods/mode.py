@@ -1,0 +1,79 @@
+"""MoDe (Zhao et al., IEEE IoT-J 2023): momentum degradation towards a young retrained model, then memory guidance.
+
+A fresh model v is trained by those who stay, and the global model drifts to it, w <- λ w + (1 - λ) v. Guidance then
+trains w: those who stay on their labels, those who leave on the labels that v gives to their data. After the first
+half of the rounds degradation ends and guidance goes on alone.
+
+Faithfulness: reimplemented from its published description; no code is public. The two steps are the paper's, λ, the
+half and the rates are ours.
+
+Storage: one more model. Communication per round: two models down and up per retained client while degrading, one
+after; two down (w and v) and one up per forget client.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fupareto.federation.base import Federation
+from fupareto.federation.request import Request
+from fupareto.losses import Loss
+from fupareto.methods.base import State
+from fupareto.methods.staged import CE, Staged, StagedState, moved
+from fupareto.randomness import derive
+
+
+@dataclass(frozen=True)
+class MoDeState(StagedState):
+    """The young model."""
+
+    v: Tensor = field(default_factory=lambda: torch.empty(0))
+
+
+@dataclass(frozen=True)
+class MoDe(Staged):
+    """Degrade smoothly, guide back."""
+
+    name: ClassVar[str] = "mode"
+    state: ClassVar[type[State]] = MoDeState
+    from_training: ClassVar[tuple[str, ...]] = ("batch_size",)
+
+    lr: float = 0.1
+    momentum: float = 0.95  # λ, how much of w survives a degradation
+    degrading: float = 0.5  # share of the rounds that degrade
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("momentum", "degrading"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must lie between 0 and 1, not {getattr(self, name)}")
+
+    def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> MoDeState:
+        """Start from ``w0``, with a fresh young model."""
+        forget, retained = self.sides(federation, request)
+        v = federation.fresh(derive(seed, "mode"))
+        return MoDeState(w=w0, forget=forget, retained=retained, seed=seed, w0=w0, v=v)
+
+    def unlearn(self, federation: Federation, state: MoDeState) -> MoDeState:
+        """Degrade in the first half; guide always."""
+        local, missing = self.local(state, self.lr), {}
+        w, v, phase = state.w, state.v, "guide"
+        if state.round < self.degrading * self.rounds:
+            young = federation.train_mean(v, state.retained, CE, local)
+            missing, phase = young.missing, "degrade"
+            v = v if young.w is None else young.w
+            w = degraded(w, v, self.momentum)
+        guidance = {
+            **dict.fromkeys(state.forget, local.question(w, Loss("imitate"), v)),
+            **dict.fromkeys(state.retained, local.question(w, CE)),
+        }
+        mean = federation.mean(guidance)
+        record = {"lr": local.lr, "missing": {**missing, **mean.missing}}
+        return moved(state, phase, mean.w, record, v=v)
+
+
+def degraded(w: Tensor, v: Tensor, momentum: float) -> Tensor:
+    """Return λ w + (1 - λ) v."""
+    return momentum * w + (1 - momentum) * v

@@ -1,0 +1,33 @@
+"""Retraining: a fresh model, trained by those who stay. The truth that every other method is measured against.
+
+Faithful by definition; the budget is a choice. In the paper's Table I it stays well below the initial model, so it
+had far fewer rounds than the initial training; the default is the budget of the other methods, both stages together.
+
+Storage: nothing. Communication: one model down and one up per retained client and round.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fupareto.federation.base import Federation
+from fupareto.federation.request import Request
+from fupareto.methods.base import State
+from fupareto.methods.fedavg import FedAvg
+from fupareto.randomness import derive
+
+
+@dataclass(frozen=True)
+class Retrain(FedAvg):
+    """Start again without those who left."""
+
+    name: ClassVar[str] = "retrain"
+    from_training: ClassVar[tuple[str, ...]] = ("lr", "decay", "epochs", "batch_size")
+
+    def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> State:
+        """Start from a new initialisation, of a stream of its own."""
+        self.sides(federation, request)
+        state = super().init(federation, w0, request, seed)
+        return dataclasses.replace(state, w=federation.fresh(derive(seed, "retrain")))

@@ -1,0 +1,72 @@
+"""How does a method answer several clients one after the other? Each request starts from the last result."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fupareto import serial
+from fupareto.errors import NotApplicable
+from fupareto.federation.base import Federation
+from fupareto.federation.request import Request
+from fupareto.methods.base import Method, State
+from fupareto.randomness import derive
+
+
+@dataclass(frozen=True)
+class SequentialState(State):
+    """Whose turn it is, and the inner method's state, as the bytes of its checkpoint."""
+
+    turn: int = 0
+    inner: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8))
+
+
+@dataclass(frozen=True)
+class Sequential(Method):
+    """Forget the clients of a request one by one, in its order; who was forgotten takes part no more."""
+
+    name: ClassVar[str] = "sequential"
+    state: ClassVar[type[State]] = SequentialState
+
+    method: Method
+    requests: int  # clients in the request
+
+    @property
+    def budget(self) -> int:
+        """Return the rounds of all requests together."""
+        return self.requests * self.method.budget
+
+    def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> SequentialState:
+        """Start with the first client."""
+        if request is None or request.partial or len(request.clients) != self.requests:
+            raise NotApplicable("one after the other is for requests that name clients")
+        forget = request.clients  # in the order of the request
+        retained = request.sides(federation.ids)[1]
+        inner, *_ = (self._begin(federation, w0, forget, turn, seed) for turn in range(len(forget)))  # or refuse now
+        return SequentialState(w=w0, forget=forget, retained=retained, seed=seed, stage=inner.stage, inner=_pack(inner))
+
+    def step(self, federation: Federation, state: SequentialState) -> SequentialState:
+        """One round of the request at hand; when it is answered, the next one begins."""
+        inner = self.method.step(federation, self._unpack(state.inner))
+        turn, w, done = state.turn, inner.w, False
+        record = {**inner.record, "request": state.forget[turn]}
+        phase = inner.phase
+        if inner.done:
+            turn += 1
+            done = turn == len(state.forget)
+            if not done:
+                inner = self._begin(federation, w, state.forget, turn, state.seed)
+        return state.after(phase, record, w=w, done=done, turn=turn, stage=inner.stage, inner=_pack(inner))
+
+    def _begin(self, federation: Federation, w: Tensor, clients: tuple[str, ...], turn: int, seed: int) -> Any:
+        request = Request((clients[turn],), left=clients[:turn])
+        return self.method.init(federation, w, request, derive(seed, "request", turn) if turn else seed)
+
+    def _unpack(self, inner: Tensor) -> Any:
+        cls = self.method.state
+        return serial.from_bytes({cls.__name__: cls}, inner.numpy().tobytes())
+
+
+def _pack(inner: State) -> Tensor:
+    return torch.frombuffer(bytearray(serial.to_bytes(inner)), dtype=torch.uint8)

@@ -1,0 +1,94 @@
+"""What do the methods that we compare with have in common? Unlearning rounds, then the standard post-training."""
+
+import dataclasses
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+
+from fupareto.federation.base import Federation, Local
+from fupareto.federation.request import Request
+from fupareto.losses import Loss
+from fupareto.methods.base import Method, State, positive
+
+CE = Loss("ce")
+S = TypeVar("S", bound=State)
+
+
+@dataclass(frozen=True)
+class StagedState(State):
+    """Where unlearning started, and the round in which recovery began."""
+
+    w0: Tensor = field(default_factory=lambda: torch.empty(0))
+    started: int = 0
+
+
+@dataclass(frozen=True)
+class Staged(Method):
+    """Unlearn for ``rounds`` at most, then let those who stay go on with FedAvg for ``recovery_rounds``.
+
+    A subclass says what a round of unlearning does. Rates decay over both stages together, without a reset.
+    """
+
+    state: ClassVar[type[State]] = StagedState
+
+    rounds: int = 100
+    recovery_rounds: int = 100
+    lr: float = 0.01
+    recovery_lr: float = 0.01
+    decay: float = 0.999  # of the rates, per round
+    epochs: int = 1  # of local training
+    batch_size: int = 200
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(rounds=self.rounds, lr=self.lr, recovery_lr=self.recovery_lr, decay=self.decay)
+        positive(epochs=self.epochs, batch_size=self.batch_size)
+        if self.recovery_rounds < 0:
+            raise ValueError(f"recovery_rounds must not be negative, not {self.recovery_rounds}")
+        if self.decay > 1:
+            raise ValueError(f"decay must not be above 1, not {self.decay}")
+
+    @property
+    def budget(self) -> int:
+        """Return unlearning and recovery rounds together."""
+        return self.rounds + self.recovery_rounds
+
+    def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> Any:
+        """Start unlearning from ``w0``."""
+        forget, retained = self.sides(federation, request)
+        return self.state(w=w0, forget=forget, retained=retained, seed=seed, w0=w0)  # type: ignore[call-arg]
+
+    def step(self, federation: Federation, state: Any) -> Any:
+        """One round; then see whether the stage is over."""
+        if state.stage == "recovered":
+            after = self.recover(federation, state)
+            return dataclasses.replace(after, done=after.round - after.started >= self.recovery_rounds)
+        after = self.unlearn(federation, state)
+        if after.round < self.rounds and not after.record.get("ended", False):
+            return after
+        if not self.recovery_rounds:
+            return dataclasses.replace(after, done=True)
+        return dataclasses.replace(after, stage="recovered", started=after.round)
+
+    @abstractmethod
+    def unlearn(self, federation: Federation, state: Any) -> Any:
+        """Return the state after a round of unlearning; a record with ``ended`` set to true ends the stage."""
+
+    def recover(self, federation: Federation, state: Any) -> Any:
+        """One round of FedAvg with those who stay."""
+        local = self.local(state, self.recovery_lr)
+        mean = federation.train_mean(state.w, state.retained, CE, local)
+        return moved(state, "recover", mean.w, {"lr": local.lr, "missing": mean.missing})
+
+    def local(self, state: State, rate: float) -> Local:
+        """Return how clients work in this round, at a base rate."""
+        return Local(rate * self.decay**state.round, self.epochs, self.batch_size, state.stream("local"))
+
+
+def moved(state: S, phase: str, w: Tensor | None, record: dict[str, Any], **changes: Any) -> S:
+    """Return the state one round later; None for ``w`` means that nobody answered and the model stays."""
+    step = {"step": None, "note": "no usable answer, so the model stays"} if w is None else {"step": record["lr"]}
+    return state.after(phase, {**step, **record}, w=state.w if w is None else w, **changes)
