@@ -1,7 +1,7 @@
 """What does a program call? Bring a model and clients; train, forget, audit, report."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,17 @@ Samples = Any  # (inputs, labels) as tensors or arrays, or a torch Dataset of (i
 
 
 def simulate(
-    model: nn.Module, clients: Mapping[str, tuple[Samples, Samples]], workers: int | None = None
+    model: nn.Module,
+    clients: Mapping[str, tuple[Samples, Samples]],
+    workers: int | None = None,
+    fresh: Callable[[int], nn.Module] | None = None,
 ) -> SimulatedFederation:
-    """Return a federation in this process; ``clients`` maps an id to its train and test set."""
-    return SimulatedFederation(model, {str(i): _splits(i, held) for i, held in clients.items()}, workers)
+    """Return a federation in this process; ``clients`` maps an id to its train and test set.
+
+    Some methods start from new models. They are made by resetting the layers of ``model``, or by ``fresh``, a function
+    of a seed.
+    """
+    return SimulatedFederation(model, {str(i): _splits(i, held) for i, held in clients.items()}, workers, fresh)
 
 
 @dataclasses.dataclass
@@ -81,7 +88,7 @@ def train(
 def unlearn(
     federation: Federation,
     w0: Tensor | nn.Module,
-    forget: Sequence[str],
+    forget: Sequence[str] | Request,
     method: Method | None = None,
     *,
     seed: int = 0,
@@ -89,17 +96,21 @@ def unlearn(
     resume: bool = False,
     watch: Watch | None = None,
 ) -> Result:
-    """Forget the clients ``forget``, starting from ``w0``; with ``out``, into a run directory that can be resumed."""
+    """Forget the clients ``forget``, starting from ``w0``; with ``out``, into a run directory that can be resumed.
+
+    Samples and classes are forgotten by ``Request(samples={"a": (0, 17)})`` and ``Request(classes=(4,))``.
+    """
     if isinstance(forget, str):
         raise UserError(f"forget takes a list of clients: forget=[{forget!r}]")
     method = method or FUPareto()
     w = _vector(federation, w0)
-    request = Request(tuple(dict.fromkeys(map(str, forget))))
+    request = forget if isinstance(forget, Request) else Request(tuple(dict.fromkeys(map(str, forget))))
+    federation = federation.divided(request)
     request.sides(federation.ids)
     place: Run | Memory = Memory()
     if out is not None:
         config = {"kind": "python", "method": {"name": method.name, **dataclasses.asdict(method)}, "seed": seed}
-        place = Run.make(Path(out), config, {"clients": list(request.clients)}, resume)
+        place = Run.make(Path(out), config, request.to_json(), resume)
     outcome = runner.run(method, federation, w, request, seed=seed, place=place, watch=watch)
     return Result(outcome, method, seed)
 

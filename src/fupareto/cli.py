@@ -31,7 +31,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Root = Annotated[
     Path | None,
-    typer.Option("--data", help="Directory of the data sets [default: $FUPARETO_DATA or ~/.cache/fupareto/data]."),
+    typer.Option("--data", help="Directory of the data sets.", show_default="$FUPARETO_DATA or ~/.cache/fupareto/data"),
 ]
 
 
@@ -68,6 +68,9 @@ def train(
     experiment: Annotated[Path, typer.Argument(help="Experiment file (TOML); see experiments/.")],
     out: Out,
     seed: Annotated[int | None, typer.Option(help="Seed instead of the file's.")] = None,
+    record: Annotated[
+        str | None, typer.Option(help="Keep the history that methods need, e.g. federaser,fupga,fedau.")
+    ] = None,
     resume: Resume = False,
     root: Root = None,
     quiet: Quiet = False,
@@ -80,7 +83,12 @@ def train(
     loaded = config.load(experiment)
     if seed is not None:
         loaded = config.validate({**loaded.model_dump(), "seed": seed}, "--seed")
-    _finish(experiments.train(loaded, out, resume=resume, root=root, progress=_progress(quiet)), as_json)
+    if record is not None:
+        raw = loaded.model_dump()
+        raw["train"]["record"] = _list(record)
+        loaded = config.validate(raw, "--record")
+    run = experiments.train(loaded, out, resume=resume, root=root, progress=_progress(quiet), say=partial(_say, quiet))
+    _finish(run, as_json)
 
 
 @app.command()
@@ -88,10 +96,18 @@ def unlearn(
     trained: Annotated[Path, typer.Argument(help="Run directory of a finished `fupareto train`.")],
     out: Out,
     clients: Annotated[
-        str | None, typer.Option(help="Who is to be forgotten, e.g. 3,7 [default: the experiment's request].")
+        str | None, typer.Option(help="Who is to be forgotten, e.g. 3,7.", show_default="the experiment's request")
     ] = None,
+    samples: Annotated[
+        Path | None, typer.Option(help='Samples to forget: JSON, client to row numbers, e.g. {"3": [0, 17]}.')
+    ] = None,
+    classes: Annotated[str | None, typer.Option(help="Classes to forget, e.g. 4 or 4,7.")] = None,
+    sequential: Annotated[
+        bool, typer.Option("--sequential", help="Forget the clients one after the other, each from the last result.")
+    ] = False,
     method: Annotated[
-        str | None, typer.Option(help="fupareto, fupareto:paper, fedavg, or package.module:Class.")
+        str | None,
+        typer.Option(help="fupareto, fedosd, retrain, … (see docs/methods.md), or package.module:Class."),
     ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="A method's option, e.g. --set lr=0.01 (repeatable).")
@@ -104,13 +120,13 @@ def unlearn(
     """Forget clients, recover, audit, and write the report."""
     from fupareto import experiment as experiments
 
-    ids = None if clients is None else tuple(c.strip() for c in clients.split(",") if c.strip())
     run = experiments.unlearn(
         trained,
         out,
-        clients=ids,
+        request=_request(clients, samples, classes),
         method=method,
         options=_options(set_ or []),
+        sequential=sequential,
         resume=resume,
         root=root,
         progress=_progress(quiet),
@@ -162,9 +178,57 @@ def compare(
     if as_json:
         typer.echo(json.dumps(summaries, indent=2))
     else:
+        from fupareto import paper
         from fupareto.report.table import comparison_table, show
 
-        show(comparison_table(summaries))
+        beside = {str(p.path): paper.beside(summaries[str(p.path)], p.config.get("method", {})) for p in places}
+        show(comparison_table(summaries, beside))
+        if any(beside.values()):
+            typer.echo(f"Paper: {paper.citation()}, Table I, at the same data set, number of clients and method.")
+
+
+@app.command()
+def bench(
+    file: Annotated[Path, typer.Argument(help="Bench file (TOML): methods, settings and seeds; see experiments/.")],
+    out: Annotated[Path | None, typer.Option(help="Directory to write.", show_default="runs/bench/NAME")] = None,
+    scale: Annotated[
+        str, typer.Option(help="full, or a smaller one of the file's: small is done in minutes.")
+    ] = "full",
+    root: Root = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run many methods on the same models, beside the paper's numbers; the same command again goes on."""
+    from fupareto import paper, progress
+    from fupareto.bench import file as files
+    from fupareto.bench import output
+    from fupareto.bench import run as benches
+
+    loaded = files.load(file, scale)
+    paper.check(loaded.paper, (m.paper for m in loaded.methods), (s.paper for s in loaded.settings))
+    place = out or Path("runs/bench") / (loaded.name if scale == "full" else f"{loaded.name}-{scale}")
+    known = output.known(place)
+    found: list[dict[str, Any]] = []
+    cells = [(f"{c.setting.name}, seed {c.seed}", c.entry.label) for c in files.cells(loaded, place)]
+    with progress.bench(cells, quiet) as board:
+
+        def done(cell: files.Cell, result: dict[str, Any]) -> None:
+            found.append(result)
+            board.done(result)
+            if len(found) > known:  # what an interrupted bench knew is not given up before it is known again
+                output.keep(place, benches.results(loaded, scale, found))
+
+        benches.run(loaded, place, root=root, progress=board.rounds, say=board.say, done=done)
+    results = benches.results(loaded, scale, found)
+    written = [output.keep(place, results), *output.write(place, results, benches.curves(loaded, place))]
+    if as_json:
+        typer.echo(json.dumps(results, indent=2))
+        return
+    from fupareto.report.bench import terminal
+    from fupareto.report.table import show
+
+    show(*terminal(results))
+    typer.echo("\n".join(map(str, written)))
 
 
 @data_app.command("list")
@@ -202,9 +266,10 @@ def main() -> None:
         if isinstance(ended, SystemExit) and ended.code != 130:
             raise
         typer.echo("\nInterrupted. Every finished round is on disk.", err=True)
-        if sys.argv[1:2] in (["demo"], ["train"], ["unlearn"]):
+        if sys.argv[1:2] in (["demo"], ["train"], ["unlearn"], ["bench"]):
             again = [a for a in sys.argv[1:] if a != "--resume"]
-            typer.echo(f"Continue with: fupareto {shlex.join(again)} --resume", err=True)
+            again += ["--resume"] if again[0] != "bench" else []
+            typer.echo(f"Continue with: fupareto {shlex.join(again)}", err=True)
         sys.exit(130)
 
 
@@ -248,6 +313,38 @@ def _options(pairs: list[str]) -> dict[str, Any]:
         except tomllib.TOMLDecodeError:
             options[key] = value
     return options
+
+
+def _request(clients: str | None, samples: Path | None, classes: str | None) -> Any:
+    """Read what is to be forgotten; None where nothing was said."""
+    if (clients, samples, classes) == (None, None, None):
+        return None
+    from fupareto.federation import Request
+
+    rows: dict[str, tuple[int, ...]] = {}
+    if samples is not None:
+        try:
+            raw = json.loads(samples.read_text())
+            rows = {str(i): tuple(numbers) for i, numbers in raw.items()}
+            if not rows or not all(type(n) is int for numbers in rows.values() for n in numbers):
+                raise ValueError("row numbers are whole numbers")
+        except OSError as error:
+            raise UserError(f"cannot read {samples}: {error.strerror}") from error
+        except (ValueError, AttributeError, TypeError) as error:
+            raise UserError(
+                f'{samples} must be JSON that maps clients to row numbers, such as {{"3": [0, 17]}}: {error}'
+            ) from error
+    try:
+        numbers = tuple(dict.fromkeys(int(c) for c in _list(classes or "")))
+    except ValueError as error:
+        raise UserError(f"--classes takes numbers, such as 4 or 4,7, not {classes!r}") from error
+    if classes is not None and not numbers:
+        raise UserError("--classes names no class; give numbers, such as 4 or 4,7")
+    return Request(tuple(dict.fromkeys(_list(clients or ""))), rows, numbers)
+
+
+def _list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _say(quiet: bool, text: str) -> None:

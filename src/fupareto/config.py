@@ -31,9 +31,10 @@ class Partition(_Section):
 
 
 class Backdoor(_Section):
-    """The trigger that makes forgetting measurable, put into the clients of the request."""
+    """The trigger that makes forgetting measurable."""
 
     enabled: bool = True
+    clients: list[str] | None = None  # who carries it; None: the clients of the request
     portion: float = Field(0.8, gt=0, le=1)  # of each training batch
     asr_split: Literal["train", "test"] = "train"
 
@@ -46,24 +47,36 @@ class Training(_Section):
     decay: float = Field(0.999, gt=0, le=1)
     epochs: int = Field(1, gt=0)
     batch_size: int = Field(20, gt=0)
+    record: list[Literal["federaser", "fupga", "fedau"]] = []  # methods whose history is kept
+    keep: int = Field(100, gt=0)  # rounds that FedEraser will replay
 
 
 class Requested(_Section):
-    """Who wants to be forgotten: ids, or a number of clients drawn by the seed."""
+    """What is to be forgotten: clients (ids, or a number drawn by the seed), samples of clients, or classes."""
 
     clients: int | list[str] = 2
+    samples: dict[str, list[int]] = {}  # client -> row numbers in its training data
+    classes: list[int] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_kind(cls, raw: Any) -> Any:
+        kinds = [k for k in ("clients", "samples", "classes") if isinstance(raw, dict) and raw.get(k)]
+        if len(kinds) > 1:
+            raise ValueError(f"names {' and '.join(kinds)}; a request is for one of them")
+        return {"clients": [], **raw} if kinds in (["samples"], ["classes"]) else raw
 
     @field_validator("clients", mode="before")
     @classmethod
     def _ids_are_text(cls, value: Any) -> Any:
         return [str(v) for v in value] if isinstance(value, list) else value
 
-    @field_validator("clients")
-    @classmethod
-    def _someone(cls, value: int | list[str]) -> int | list[str]:
-        if value == [] or (isinstance(value, int) and value < 1):
-            raise ValueError("names nobody; give ids, or a number of at least 1")
-        return value
+    @model_validator(mode="after")
+    def _someone(self) -> "Requested":
+        number = self.clients if isinstance(self.clients, int) else len(self.clients)
+        if number < 1 and not self.samples and not self.classes:
+            raise ValueError("clients names nobody; give ids, or a number of at least 1")
+        return self
 
 
 class Unlearning(_Section):

@@ -5,6 +5,7 @@ import platform
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,12 @@ from torch import Tensor
 from fupareto import data, models, parameters, runner
 from fupareto.config import Experiment, validate
 from fupareto.errors import UserError
-from fupareto.federation import Request, SimulatedFederation
-from fupareto.methods import FedAvg
-from fupareto.methods.registry import find
+from fupareto.federation import Federation, Request, SimulatedFederation
+from fupareto.federation.recording import Recording
+from fupareto.history import History, Plan
+from fupareto.methods import FedAvg, Method
+from fupareto.methods.registry import find, kind
+from fupareto.methods.sequential import Sequential
 from fupareto.randomness import stream
 from fupareto.runner import Watch
 from fupareto.runs import Run
@@ -26,11 +30,15 @@ from fupareto.runs import Run
 
 def default_request(experiment: Experiment) -> Request:
     """Return the request of the experiment file; a number of clients is drawn by the seed."""
-    asked, count = experiment.request.clients, experiment.partition.clients
-    if isinstance(asked, int):
-        drawn = stream(experiment.seed, "request").choice(count, asked, replace=False)
-        asked = [str(i) for i in sorted(drawn)]
-    request = Request(tuple(dict.fromkeys(asked)))
+    asked, count = experiment.request, experiment.partition.clients
+    if asked.samples or asked.classes:
+        samples = {i: tuple(rows) for i, rows in asked.samples.items()}
+        return Request(samples=samples, classes=tuple(dict.fromkeys(asked.classes)))
+    clients = asked.clients
+    if isinstance(clients, int):
+        drawn = stream(experiment.seed, "request").choice(count, clients, replace=False)
+        clients = [str(i) for i in sorted(drawn)]
+    request = Request(tuple(dict.fromkeys(clients)))
     request.sides([str(i) for i in range(count)])
     return request
 
@@ -40,8 +48,8 @@ def federation(
 ) -> tuple[SimulatedFederation, Tensor]:
     """Build the clients and a freshly initialised model; with a request, as they are when it is answered.
 
-    The backdoor sits in the clients of the experiment's own request. Once such a client asks to be forgotten, its
-    objective sees triggered samples only: what must go is the mark.
+    The backdoor sits in the clients of the experiment's own request, unless it names others. Once such a client asks
+    to be forgotten, its objective sees triggered samples only: what must go is the mark.
     """
     source = data.load(experiment.data.source, root, experiment.data.samples, experiment.seed)
     partition = experiment.partition
@@ -54,7 +62,7 @@ def federation(
         classes_per_client=partition.classes_per_client,
         balance=partition.balance,
     )
-    marked = default_request(experiment).clients if experiment.backdoor.enabled else ()
+    marked = _marked(experiment)
     if marked and source.x.dim() != 4:
         raise UserError(
             f"the backdoor needs images, but {source.name} has samples of shape {tuple(source.x.shape[1:])}; "
@@ -70,15 +78,25 @@ def federation(
         asr_split=experiment.backdoor.asr_split,
         batch_size=experiment.train.batch_size,
     )
-    model = models.build(experiment.model, tuple(source.x.shape[1:]), source.classes, experiment.seed)
-    engine = SimulatedFederation(model, {i: c.splits for i, c in clients.items()}, workers)
-    return engine, parameters.read(model)
+    build = partial(models.build, experiment.model, tuple(source.x.shape[1:]), source.classes)
+    model = build(experiment.seed)
+    engine = SimulatedFederation(model, {i: c.splits for i, c in clients.items()}, workers, fresh=build)
+    return engine.divided(request) if request else engine, parameters.read(model)
+
+
+def _marked(experiment: Experiment) -> tuple[str, ...]:
+    """Return who carries the backdoor: whom the file names, or the clients of its request."""
+    if not experiment.backdoor.enabled:
+        return ()
+    named = experiment.backdoor.clients
+    return default_request(experiment).clients if named is None else tuple(named)
 
 
 Progress = Callable[[str, int], AbstractContextManager[Watch | None]]  # of a title and a number of rounds
 
 
-def _no_progress(title: str, rounds: int) -> AbstractContextManager[None]:
+def no_progress(title: str, rounds: int) -> AbstractContextManager[None]:
+    """Show nothing."""
     return nullcontext()
 
 
@@ -88,7 +106,8 @@ def train(
     *,
     resume: bool = False,
     root: Path | None = None,
-    progress: Progress = _no_progress,
+    progress: Progress = no_progress,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Run:
     """Train the federation's model with FedAvg into the run directory ``out``."""
     find(experiment.unlearn.method, experiment.unlearn.options)  # a mistake there should not wait for the training
@@ -96,31 +115,59 @@ def train(
     engine, w = federation(experiment, root=root)
     place = Run.make(out, config, None, resume)
     if not place.finished:
-        method = FedAvg(**experiment.train.model_dump())
-        about = default_request(experiment)
+        method = FedAvg(**experiment.train.model_dump(exclude={"record", "keep"}))
+        wanted = default_request(experiment)
+        about = None if wanted.partial else wanted  # virtual clients are made when the request is answered
+        recorded = _recording(experiment, engine, place, say)
         with progress("training", method.budget) as watch:
             outcome = runner.run(
-                method, engine, w, None, seed=experiment.seed, place=place, about=about, measure_every=10, watch=watch
+                method, recorded, w, None, seed=experiment.seed, place=place, about=about, measure_every=10, watch=watch
             )
         place.save_summary(runner.summarise(outcome, _facts(experiment, method.name)))
     return place
+
+
+def _recording(experiment: Experiment, engine: Federation, place: Run, say: Callable[[str], None]) -> Federation:
+    """Keep what the methods of ``record`` will need, saying first what it takes."""
+    training = experiment.train
+    if not training.record:
+        return engine
+    plan = Plan(
+        parts=tuple(dict.fromkeys(training.record)),
+        clients=engine.ids,
+        rounds=training.rounds,
+        keep=training.keep,
+        heads=default_request(experiment).clients if "fedau" in training.record else (),
+        label_seed=experiment.seed,
+    )
+    head = engine.layout.head() if "fedau" in training.record else None
+    sizes = plan.bytes(engine.layout.size, head.stop - head.start if head else 0)
+    parts = ", ".join(f"{part} {_megabytes(size)}" for part, size in sizes.items())
+    say(f"Recording for {parts}: {_megabytes(sum(sizes.values()))} in {place.path / 'history'}.")
+    return Recording(engine, History.create(place.path / "history", plan, sum(sizes.values())))
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
 
 
 def unlearn(
     trained: Path,
     out: Path,
     *,
-    clients: tuple[str, ...] | None = None,
+    request: Request | None = None,
     method: str | None = None,
     options: Mapping[str, Any] | None = None,
+    sequential: bool = False,
+    measure_every: int = 1,
     resume: bool = False,
     root: Path | None = None,
-    progress: Progress = _no_progress,
+    progress: Progress = no_progress,
 ) -> Run:
     """Answer a request against the model of a training run, into the run directory ``out``.
 
     What is not said is taken from the experiment file; options given here are added to the file's when the method,
-    whatever its preset, is the file's.
+    whatever its preset, is the file's. With ``sequential`` its clients are forgotten one after the other.
     """
     parent = Run.open(trained)
     if not parent.finished or parent.config.get("kind") != "train":
@@ -129,29 +176,49 @@ def unlearn(
         )
     experiment = stored_experiment(parent)
     chosen = method or experiment.unlearn.method
-    same = chosen.partition(":")[0] == experiment.unlearn.method.partition(":")[0]
-    inherited = experiment.unlearn.options if same else {}
-    forgetter = find(chosen, {**inherited, **(options or {})})
-    request = default_request(experiment) if clients is None else Request(tuple(dict.fromkeys(clients)))
-    request.sides([str(i) for i in range(experiment.partition.clients)])
+    request = request or default_request(experiment)
+    asked = forgetter(experiment, chosen, options or {})
+    answering = Sequential(asked, len(request.clients)) if sequential else asked
+    if not request.partial:
+        request.sides([str(i) for i in range(experiment.partition.clients)])
     engine, _ = federation(experiment, request, root)
+    engine.history = History.open(trained / "history")
     weights = parent.load_model("initial")
     if weights is None:
         raise UserError(f"{trained} has lost its model initial.safetensors; train again into another directory")
     w0 = engine.layout.flat(weights)
+    answering.init(engine, w0, request)  # a request that it cannot answer should leave no run directory behind
     config = {
         "kind": "unlearn",
         "experiment": experiment.model_dump(),
-        "method": {"name": chosen, **dataclasses.asdict(forgetter)},
+        "method": {"name": chosen, **dataclasses.asdict(answering)},
         "trained": str(trained),
         "versions": versions(),
     }
-    place = Run.make(out, config, {"clients": list(request.clients)}, resume)
+    place = Run.make(out, config, request.to_json(), resume)
     if not place.finished:
-        with progress("unlearning", forgetter.budget) as watch:
-            outcome = runner.run(forgetter, engine, w0, request, seed=experiment.seed, place=place, watch=watch)
-        place.save_summary(runner.summarise(outcome, _facts(experiment, chosen)))
+        with progress("unlearning", answering.budget) as watch:
+            outcome = runner.run(
+                answering,
+                engine,
+                w0,
+                request,
+                seed=experiment.seed,
+                place=place,
+                measure_every=measure_every,
+                watch=watch,
+            )
+        name = f"{chosen}, one by one" if sequential else chosen
+        place.save_summary(runner.summarise(outcome, _facts(experiment, name)))
     return place
+
+
+def forgetter(experiment: Experiment, chosen: str, options: Mapping[str, Any]) -> Method:
+    """Return the method: its own defaults, then what it takes from the training, then the file's, then ``options``."""
+    same = chosen.partition(":")[0] == experiment.unlearn.method.partition(":")[0]
+    training = experiment.train.model_dump()
+    inherited = {key: training[key] for key in kind(chosen).from_training}
+    return find(chosen, {**inherited, **(experiment.unlearn.options if same else {}), **options})
 
 
 def audit(place: Run, root: Path | None = None) -> dict[str, Any]:
@@ -165,14 +232,15 @@ def audit(place: Run, root: Path | None = None) -> dict[str, Any]:
         )
     experiment = stored_experiment(place)
     if kind == "train":
-        engine, _ = federation(experiment, root=root)
-        sides = default_request(experiment).sides(engine.ids)
+        part, (engine, _) = "", federation(experiment, root=root)
+        wanted = default_request(experiment)
+        sides = ((), engine.ids) if wanted.partial else wanted.sides(engine.ids)
     else:
-        request = Request(tuple(place.request["clients"]))
+        request = Request.from_json(place.request)
         engine, _ = federation(experiment, request, root)
-        sides = request.sides(engine.ids)
+        sides, part = request.sides(engine.ids), request.words()
     facts = {key: place.summary.get(key) for key in FACTS}
-    summary = runner.summarise(runner.Outcome(engine, place, sides), facts)
+    summary = runner.summarise(runner.Outcome(engine, place, sides, part), facts)
     place.save_summary(summary)
     return summary
 

@@ -2,9 +2,14 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Watch = Callable[[dict[str, Any]], None]
 
 
 @contextmanager
@@ -82,3 +87,126 @@ def download(quiet: bool) -> Iterator[Callable[[str, int, int | None], None] | N
             bar.update(tasks[file], completed=so_far, total=total)
 
         yield show
+
+
+class Board:
+    """How far a bench is, shown to nobody. Cells, a column and a method each, come in the order of their work."""
+
+    def __init__(self, cells: Sequence[tuple[str, str]]) -> None:
+        self.cells = cells
+        self.over = 0
+
+    @property
+    def here(self) -> tuple[str, str]:
+        """Return the column and the method at work."""
+        return self.cells[min(self.over, len(self.cells) - 1)]
+
+    def rounds(self, title: str, total: int) -> AbstractContextManager[Watch | None]:
+        """Follow a training or an unlearning."""
+        return nullcontext()
+
+    def say(self, text: str) -> None:
+        """Tell something by the way."""
+
+    def done(self, result: dict[str, Any]) -> None:
+        """Take a cell's result and go on to the next."""
+        self.over += 1
+
+
+class LineBoard(Board):
+    """A line now and then, and one for every cell."""
+
+    def rounds(self, title: str, total: int) -> AbstractContextManager[Watch | None]:
+        """Say every few seconds how far it is."""
+        column, label = self.here
+        return nullcontext(_lines(f"{column}: training" if title == "training" else f"{column}, {label}", total))
+
+    def say(self, text: str) -> None:
+        """Print it."""
+        print(text, file=sys.stderr, flush=True)
+
+    def done(self, result: dict[str, Any]) -> None:
+        """Say how the cell ended."""
+        column, label = self.here
+        super().done(result)
+        said = _ended(result) + (f": {result['error']}" if "error" in result else "")
+        self.say(f"[{self.over}/{len(self.cells)}] {column}, {label}: {said}")
+
+
+class TableBoard(Board):
+    """A table that changes: methods down, settings and seeds across, as many of them as the width bears."""
+
+    TRAINING = "training"
+
+    def __init__(self, cells: Sequence[tuple[str, str]]) -> None:
+        super().__init__(cells)
+        self.columns = list(dict.fromkeys(column for column, _ in cells))
+        self.labels = [self.TRAINING, *dict.fromkeys(label for _, label in cells)]
+        self.texts: dict[tuple[str, str], str] = {}
+        self.said = ""
+
+    @contextmanager
+    def rounds(self, title: str, total: int) -> Iterator[Watch | None]:
+        """Write the round into the cell, or into the training's."""
+        column, label = self.here
+        place = (column, self.TRAINING if title == "training" else label)
+
+        def show(record: dict[str, Any]) -> None:
+            self.texts[place] = f"round {record['round']}/{total}"
+            self.said = _said(record) or self.said
+
+        self.texts[place] = f"round 0/{total}"
+        yield show
+        self.said = ""
+
+    def say(self, text: str) -> None:
+        """Put it above the table until there is something newer."""
+        self.said = text
+
+    def done(self, result: dict[str, Any]) -> None:
+        """Write the result into the cell."""
+        self.texts[self.here] = _ended(result)
+        self.texts[self.here[0], self.TRAINING] = "done"
+        super().done(result)
+
+    def table(self, width: int) -> "RenderableType":
+        """Return the table; the columns to be seen end with the one at work, or are the first ones."""
+        from rich.table import Table
+        from rich.text import Text
+
+        fits = max(1, (width - max(map(len, self.labels)) - 4) // 24)
+        end = max(fits, self.columns.index(self.here[0]) + 1)
+        shown = self.columns[end - fits : end]
+        table = Table(title=Text(f"{self.over} of {len(self.cells)} cells. {self.said}"), title_justify="left")
+        table.add_column("method", overflow="fold")
+        for column in shown:
+            table.add_column(Text(column), no_wrap=True, min_width=20)
+        for k, label in enumerate(self.labels):
+            texts = [label, *(self.texts.get((c, label), "waiting") for c in shown)]
+            table.add_row(*map(Text, texts), end_section=k == 0)
+        return table
+
+
+@contextmanager
+def bench(cells: Sequence[tuple[str, str]], quiet: bool) -> Iterator[Board]:
+    """Yield what shows a bench's cells: a live table on a terminal, lines elsewhere, nothing when quiet."""
+    if quiet:
+        yield Board(cells)
+    elif not sys.stderr.isatty():
+        yield LineBoard(cells)
+    else:
+        from rich.console import Console
+        from rich.live import Live
+
+        board, console = TableBoard(cells), Console(stderr=True)
+        with Live(console=console, transient=True, get_renderable=lambda: board.table(console.width)):
+            yield board
+
+
+def _ended(result: dict[str, Any]) -> str:
+    """Say in a few words how a cell ended."""
+    if "stages" not in result:
+        return str(result["status"])
+    last = result["stages"][result["final"]]
+    name, known = ("ASR", last["asr"]) if last["asr"] is not None else ("forget", last["forget_acc"])
+    return " ".join(f"{n} {value:.3f}" for n, value in ((name, known), ("R-Acc", last["r_acc"])) if value is not None)

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from fupareto.audit import stages as audit
 from fupareto.errors import UserError
-from fupareto.federation.base import Federation, Request
+from fupareto.federation.base import Federation
+from fupareto.federation.request import Request
 from fupareto.methods.base import Method
 from fupareto.runs import STAGES, Memory, Run
 
@@ -24,6 +25,7 @@ class Outcome:
     federation: Federation
     place: Run | Memory
     sides: Sides
+    part: str = ""  # the data that are to be forgotten, in words, when they are not whole clients
 
     def model(self, stage: str) -> Tensor | None:
         """Return the flat model of a stage."""
@@ -59,6 +61,7 @@ def run(
     while not state.done:
         before, stage = (federation.traffic.up, federation.traffic.down), state.stage
         start = time.perf_counter()
+        federation.begin(state.round)
         state = method.step(federation, state)
         record = {
             "round": state.round,
@@ -78,7 +81,7 @@ def run(
         place.save_state(state)
         if watch:
             watch(record)
-    return Outcome(federation, place, sides)
+    return Outcome(federation, place, sides, about.words() if about else "")
 
 
 def _glance(federation: Federation, w: Tensor, w0: Tensor, sides: Sides) -> dict[str, Any]:
@@ -100,7 +103,8 @@ def summarise(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
         if w is not None:
             measured[stage], unheard = audit.measure(federation, w, w0, forget, retained)
             missing |= unheard
-    return {"format": 1, **facts, **conclude(measured, outcome.place.rounds(), federation.ids, forget, missing)}
+    rounds = outcome.place.rounds()
+    return {"format": 1, **facts, **conclude(measured, rounds, federation.ids, forget, missing, outcome.part)}
 
 
 def conclude(
@@ -109,6 +113,7 @@ def conclude(
     clients: Sequence[str],
     forget: Sequence[str],
     missing: Mapping[str, str],
+    part: str = "",
 ) -> dict[str, Any]:
     """Draw the summary from what was measured; a forget client that was not heard is never called forgotten."""
     unheard = [i for i in forget if i in missing]
@@ -121,6 +126,6 @@ def conclude(
         "phases": audit.phases(rounds),
         "status": "unverified" if unheard else "complete",
         "final": final,
-        "verdict": audit.verdict(measured, forget, final, unheard) if forget else "",
+        "verdict": audit.verdict(measured, forget, final, unheard, part) if forget else "",
         "missing": dict(missing),
     }

@@ -71,7 +71,7 @@ class Run:
         run = cls.open(path)
         stored, wanted = run.config, without_none(config)
         differing = [k for k in wanted if k not in ("versions", "trained") and stored.get(k) != wanted[k]]
-        if request is not None and run.request["clients"] != request["clients"]:
+        if request is not None and {k: v for k, v in run.request.items() if k != "received"} != request:
             differing.append("request")
         if differing:
             raise UserError(

@@ -13,7 +13,7 @@ def measure(
     federation: Federation, w: Tensor, w0: Tensor, forget: Sequence[str], retained: Sequence[str]
 ) -> tuple[dict[str, Any], Missing]:
     """Measure one model against a request; also say which clients did not answer."""
-    on_forget = federation.evaluate(w, forget, forgetting.SPLITS)
+    on_forget = forgetting.ask(federation, w, forget)
     on_retained = federation.evaluate(w, retained, utility.SPLITS)
     left = forgetting.forgetting(on_forget, forget)
     right = utility.utility(on_retained, retained)
@@ -57,8 +57,14 @@ def better(stages: Mapping[str, Mapping[str, Any]]) -> str:
     return "unlearned" if lost or back else "recovered"
 
 
-def verdict(stages: Mapping[str, Mapping[str, Any]], forget: Sequence[str], final: str, unheard: Sequence[str]) -> str:
-    """Say in plain words what was measured, and no more."""
+def verdict(
+    stages: Mapping[str, Mapping[str, Any]],
+    forget: Sequence[str],
+    final: str,
+    unheard: Sequence[str],
+    part: str = "",
+) -> str:
+    """Say in plain words what was measured, and no more; ``part`` names the data when it is not whole clients."""
     first, last = stages["initial"], stages[final]
     heard = [i for i in forget if i not in unheard] or list(forget)  # the numbers are theirs alone
     who = ("client " if len(heard) == 1 else "clients ") + " and ".join(
@@ -72,7 +78,7 @@ def verdict(stages: Mapping[str, Mapping[str, Any]], forget: Sequence[str], fina
         text = f"The backdoor of {who} works in {_percent(last['asr'])} of all tries{before('asr')}."
     else:
         right = _percent(last["forget_acc"])
-        text = f"The model is right on {right} of the training samples of {who}{before('forget_acc')}."
+        text = f"The model is right on {right} of the {part or f'training samples of {who}'}{before('forget_acc')}."
     text += f" Retained clients have an accuracy of {_percent(last['r_acc'])}{before('r_acc')}."
     if final == "unlearned" and "recovered" in stages:
         text += " Recovery did not improve on the unlearned model, so the unlearned one is kept."

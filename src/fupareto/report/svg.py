@@ -89,8 +89,8 @@ def percent_axis(axes: "Axes", which: str, low: float = 0.0, high: float = 1.0) 
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-    axis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol="%"))
+    axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    axis.set_major_formatter(PercentFormatter(1.0, decimals=None, symbol="%"))
     (axes.set_xlim if which == "x" else axes.set_ylim)(low, high)
     axes.grid(axis="x" if which == "x" else "y")
 

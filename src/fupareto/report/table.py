@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
+
+from fupareto.paper import Cell
 
 COLUMNS = (
     ("ASR", "asr"),
@@ -31,8 +33,14 @@ def stage_table(summary: Mapping[str, Any]) -> Table:
     return table
 
 
-def comparison_table(summaries: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Return every stage of every run, a line each; what all run paths begin with is left out of their names."""
+def comparison_table(
+    summaries: Mapping[str, Mapping[str, Any]], paper: Mapping[str, Mapping[str, Cell]] | None = None
+) -> Table:
+    """Return every stage of every run, a line each; what all run paths begin with is left out of their names.
+
+    ``paper`` has the paper's cells by run and stage; where it has any, they stand in columns of their own.
+    """
+    paper = paper or {}
     paths = {name: Path(name).absolute() for name in summaries}
     begin = os.path.commonpath([path.parent for path in paths.values()])
     table = Table(title="Runs side by side")
@@ -41,17 +49,23 @@ def comparison_table(summaries: Mapping[str, Mapping[str, Any]]) -> Table:
     columns = [(title, key) for title, key in COLUMNS if key != "forget_acc"]
     for title, _ in columns:
         table.add_column(title, justify="right", no_wrap=True)
+    beside = ["asr", "r_acc"] if any(paper.values()) else []
+    for title in ("ASR", "R-Acc")[: len(beside)]:
+        table.add_column(f"paper\n{title}", justify="right", no_wrap=True)
     for name, summary in summaries.items():
         short = str(paths[name].relative_to(begin))
         for k, (stage, measured) in enumerate(summary["stages"].items()):
             cells = [_cell(measured[key]) for _, key in columns]
+            printed: Mapping[str, Any] = paper.get(name, {}).get(stage) or {}
+            cells += [_cell(printed.get(key)) for key in beside]
             table.add_row(short if k == 0 else "", stage, *cells, end_section=k + 1 == len(summary["stages"]))
     return table
 
 
-def show(table: Table) -> None:
-    """Print a table on standard output."""
-    Console().print(table)
+def show(*parts: RenderableType) -> None:
+    """Print tables and text on standard output."""
+    for part in parts:
+        Console().print(part)
 
 
 def _cells(measured: Mapping[str, Any]) -> list[str]:

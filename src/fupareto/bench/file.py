@@ -1,0 +1,181 @@
+"""What is compared with what? A bench file (TOML): an experiment, its variations, methods, seeds, smaller scales."""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fupareto import experiment as experiments
+from fupareto.config import Experiment, explain, validate
+from fupareto.errors import UserError
+from fupareto.methods.registry import kind
+
+FULL = "full"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Setting(_Section):
+    """A variation of the experiment; ``paper`` names the paper's column."""
+
+    name: str
+    experiment: dict[str, Any] = {}
+    seeds: list[int] | None = None
+    paper: dict[str, Any] = {}
+
+
+class Entry(_Section):
+    """A method with its options; ``paper`` names the paper's row."""
+
+    method: str
+    label: str
+    options: dict[str, Any] = {}
+    sequential: bool = False
+    paper: str = ""
+
+
+class Scale(_Section):
+    """What a smaller bench has otherwise."""
+
+    reduced: str  # in words, for every table that is made from it
+    experiment: dict[str, Any] = {}
+    settings: list[str] | None = None  # those of the file that are run
+    seeds: list[int] | dict[str, list[int]] | None = None  # of all settings, or by setting
+    options: dict[str, Any] = {}  # of every method that has them
+    methods: dict[str, dict[str, Any]] = {}  # options by label
+    measure_every: int | None = Field(None, ge=1)
+
+
+class Bench(_Section):
+    """A bench file."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    title: str
+    reduced: str = ""  # in words, what is less than in the paper
+    paper: Literal["", "table1", "ablation"] = ""
+    seeds: list[int] = Field(min_length=1)
+    measure_every: int = Field(1, ge=1)  # rounds from one measurement of the model to the next
+    experiment: dict[str, Any]
+    settings: list[Setting] = Field(min_length=1)
+    methods: list[Entry] = Field(min_length=1)
+    scales: dict[str, Scale] = {}
+
+    @model_validator(mode="after")
+    def _names(self) -> "Bench":
+        settings, labels = [s.name for s in self.settings], [m.label for m in self.methods]
+        for what, names in (("settings", settings), ("methods", labels)):
+            if len({slug(n) for n in names}) < len(names):
+                raise ValueError(f"{what}: two have the same name")
+            if any(slug(n) in ("", "training", "w0") for n in names):
+                raise ValueError(f"{what}: a name must have letters, and not be 'training' or 'w0'")
+        for name, scale in self.scales.items():
+            by_setting = list(scale.seeds) if isinstance(scale.seeds, dict) else []
+            for what, used, there in (
+                ("settings", scale.settings or [], settings),
+                ("seeds", by_setting, settings),
+                ("methods", list(scale.methods), labels),
+            ):
+                if unknown := [u for u in used if u not in there]:
+                    raise ValueError(f"scales.{name}.{what} names {unknown[0]!r}; there are {', '.join(there)}")
+        if FULL in self.scales:
+            raise ValueError(f"scales: '{FULL}' is the file itself")
+        return self
+
+    def at(self, scale: str) -> "Bench":
+        """Return the bench at one of its scales."""
+        if scale == FULL:
+            return self
+        if scale not in self.scales:
+            raise UserError(f"the bench '{self.name}' has no scale '{scale}'; it has {', '.join([FULL, *self.scales])}")
+        small = self.scales[scale]
+        return self.model_copy(
+            update={
+                "reduced": small.reduced,
+                "experiment": merged(self.experiment, small.experiment),
+                "seeds": small.seeds if isinstance(small.seeds, list) else self.seeds,
+                "settings": [_scaled(s, small) for s in self.settings if s.name in (small.settings or [s.name])],
+                "methods": [m.model_copy(update={"options": _options(m, small)}) for m in self.methods],
+                "measure_every": small.measure_every or self.measure_every,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method on one initial model."""
+
+    setting: Setting
+    seed: int
+    entry: Entry
+    experiment: Experiment
+    trained: Path
+    out: Path
+
+
+def load(path: Path, scale: str = FULL) -> Bench:
+    """Read a bench file at one of its scales; a relative .npz path is relative to the file."""
+    try:
+        raw = tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise UserError(f"there is no bench file {path}") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML: {error}") from error
+    try:
+        bench = Bench.model_validate(raw).at(scale)
+    except ValidationError as error:
+        raise UserError(explain(error, str(path))) from error
+    source = bench.experiment.get("data", {}).get("source", "")
+    if source.endswith(".npz") and not Path(source).is_absolute():
+        found = {"data": {"source": str((path.parent / source).resolve())}}
+        bench = bench.model_copy(update={"experiment": merged(bench.experiment, found)})
+    list(cells(bench, Path()))  # every mistake in it should be found before the first training
+    return bench
+
+
+def cells(bench: Bench, out: Path) -> Iterator[Cell]:
+    """Return every cell, setting by setting and seed by seed."""
+    record = sorted({kind(m.method).history for m in bench.methods} - {""})
+    for setting in bench.settings:
+        for seed in setting.seeds or bench.seeds:
+            raw = merged(bench.experiment, setting.experiment)
+            raw = merged(raw, {"name": bench.name, "seed": seed, "train": {"record": record}})
+            raw["unlearn"] = {"options": {}}  # every method has its own
+            experiment = validate(raw, f"the experiment of setting '{setting.name}'")
+            place = out / slug(setting.name) / f"seed-{seed}"
+            for entry in bench.methods:
+                experiments.forgetter(experiment, entry.method, entry.options)  # a mistake should not wait
+                yield Cell(setting, seed, entry, experiment, place / "training", place / slug(entry.label))
+
+
+def slug(name: str) -> str:
+    """Return a name as a directory has it."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower().replace("=", "")).strip("-")
+
+
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings with changes laid over them."""
+    result = deepcopy(dict(base))
+    for key, value in changes.items():
+        inner = result.get(key)
+        result[key] = merged(inner, value) if isinstance(inner, dict) and isinstance(value, Mapping) else value
+    return result
+
+
+def _scaled(setting: Setting, scale: Scale) -> Setting:
+    seeds = scale.seeds.get(setting.name, setting.seeds) if isinstance(scale.seeds, dict) else None
+    return setting.model_copy(update={"seeds": seeds if scale.seeds else setting.seeds})
+
+
+def _options(entry: Entry, scale: Scale) -> dict[str, Any]:
+    known = kind(entry.method).__dataclass_fields__
+    shared = {k: v for k, v in scale.options.items() if k in known}
+    return {**entry.options, **shared, **scale.methods.get(entry.label, {})}

@@ -1,0 +1,54 @@
+"""What does a bench leave beside its runs? results.json after every cell, then tables and figures.
+
+OUT/results.json                          everything measured, with provenance
+OUT/table.md  table.tex                   the results, with the paper's numbers
+OUT/cost.md  cost.tex                     rounds, traffic, storage, time
+OUT/convergence-SETTING.svg  .png         round by round
+OUT/pareto-SETTING.svg  .png              what was forgotten, and what was kept
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fupareto.bench.file import slug
+from fupareto.errors import UserError
+from fupareto.report import bench as tables
+from fupareto.report import bench_figures as figures
+
+RESULTS = "results.json"
+
+
+def known(place: Path) -> int:
+    """Return how many cells an earlier bench has left there; none if there is nothing that can be read."""
+    try:
+        return len(json.loads((place / RESULTS).read_bytes())["cells"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def keep(place: Path, results: Mapping[str, Any]) -> Path:
+    """Write results.json."""
+    return _put(place / RESULTS, json.dumps(results, indent=2, allow_nan=False).encode() + b"\n")
+
+
+def write(place: Path, results: Mapping[str, Any], curves: figures.Curves) -> list[Path]:
+    """Write the tables and figures and return their paths."""
+    contents = {name: text.encode() for name, text in tables.files(results).items()}
+    for setting in (s["name"] for s in results["settings"]):
+        for name, data in figures.files(results, curves, setting).items():
+            contents[name.replace(".", f"-{slug(setting)}.")] = data
+    return [_put(place / name, data) for name, data in contents.items()]
+
+
+def _put(path: Path, data: bytes) -> Path:
+    """Write a file whole or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    return path

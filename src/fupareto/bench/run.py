@@ -1,0 +1,138 @@
+"""How do methods compare? Methods × settings × seeds, one initial model for all methods of a setting and seed.
+
+Every cell is an ordinary run directory, and so is every training, so a bench that was killed goes on where it was:
+what is finished is read, what was begun is resumed.
+
+    OUT/SETTING/seed-9/training/      the initial model, with the history that the methods need
+    OUT/SETTING/seed-9/METHOD/        one cell
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fupareto import experiment as experiments
+from fupareto.bench.file import Bench, Cell, cells
+from fupareto.errors import NotApplicable, UserError
+from fupareto.methods.registry import kind
+from fupareto.runs import STAGES, Run
+
+MEASURED = ("asr", "asr_max", "r_acc", "r_acc_std", "r_acc_min", "forget_acc", "mia_auc", "distance")
+Curves = dict[str, dict[str, list[list[dict[str, Any]]]]]  # setting -> label -> seeds -> rounds
+
+
+def run(
+    bench: Bench,
+    out: Path,
+    *,
+    root: Path | None = None,
+    progress: experiments.Progress = experiments.no_progress,
+    say: Callable[[str], None] = lambda text: None,
+    done: Callable[[Cell, dict[str, Any]], None] = lambda cell, result: None,
+) -> list[dict[str, Any]]:
+    """Run every cell that is not finished and return all results; ``done`` hears of each as it is there."""
+    found = []
+    for cell in cells(bench, out):
+        _train(cell, root, progress, say)
+        result = _answer(cell, bench.measure_every, root, progress)
+        found.append(result)
+        done(cell, result)
+    return found
+
+
+def _train(cell: Cell, root: Path | None, progress: experiments.Progress, say: Callable[[str], None]) -> None:
+    """Train the initial model of a cell unless it is there."""
+    if Run.begun(cell.trained) and (place := Run.open(cell.trained)).finished:
+        stored, wanted = experiments.stored_experiment(place), cell.experiment
+        changes: dict[str, Any] = {"name": wanted.name, "unlearn": wanted.unlearn}
+        if set(wanted.train.record) <= set(stored.train.record):  # more history than is needed does no harm
+            changes["train"] = stored.train.model_copy(update={"record": wanted.train.record})
+        if stored.model_copy(update=changes) != wanted:
+            raise UserError(
+                f"{cell.trained} was trained for something else; choose another --out, or delete it to train again"
+            )
+        return
+    experiments.train(cell.experiment, cell.trained, resume=True, root=root, progress=progress, say=say)
+
+
+def _answer(cell: Cell, measure_every: int, root: Path | None, progress: experiments.Progress) -> dict[str, Any]:
+    """Run a cell, or read it; a method that cannot answer this request is a result too."""
+    place = {"setting": cell.setting.name, "seed": cell.seed, "label": cell.entry.label, "method": cell.entry.method}
+    try:
+        run = experiments.unlearn(
+            cell.trained,
+            cell.out,
+            method=cell.entry.method,
+            options=cell.entry.options,
+            sequential=cell.entry.sequential,
+            measure_every=measure_every,
+            resume=True,
+            root=root,
+            progress=progress,
+        )
+    except NotApplicable as error:
+        return {**place, "status": "not applicable", "error": str(error)}
+    return {**place, **cell_result(run, kind(cell.entry.method).history, cell.trained)}
+
+
+def cell_result(run: Run, history: str, trained: Path) -> dict[str, Any]:
+    """Return what the tables need of a finished run."""
+    summary = run.summary
+    return {
+        "status": summary["status"],
+        "forget": summary["forget"],
+        "stages": {s: {k: stage[k] for k in MEASURED} for s, stage in summary["stages"].items() if s in STAGES},
+        "cost": {**summary["cost"], "storage": stored(run, history, trained)},
+        "phases": summary["phases"],
+        "final": summary["final"],
+        "options": {k: v for k, v in run.config["method"].items() if k != "name"},
+    }
+
+
+def stored(run: Run, history: str, trained: Path) -> int:
+    """Return the bytes that the server keeps for a method: its history, and its state beside the model itself."""
+    folder = trained / "history" / history
+    kept = sum(map(_payload, folder.rglob("*.safetensors"))) if history else 0
+    state, model = run.path / "checkpoint" / "state.safetensors", run.path / "initial.safetensors"
+    return kept + _payload(state) - _payload(model)
+
+
+def _payload(path: Path) -> int:
+    """Return the bytes of a file's tensors, without the header that describes them."""
+    with path.open("rb") as file:
+        return path.stat().st_size - 8 - int.from_bytes(file.read(8), "little")
+
+
+def results(bench: Bench, scale: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return results.json: what was asked, what was measured, with which versions."""
+    return {
+        "format": 1,
+        "name": bench.name,
+        "title": bench.title,
+        "scale": scale,
+        "reduced": bench.reduced,
+        "paper": bench.paper,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": experiments.versions(),
+        "experiment": bench.experiment,
+        "settings": [
+            {"name": s.name, "experiment": s.experiment, "seeds": s.seeds or bench.seeds, "paper": s.paper}
+            for s in bench.settings
+        ],
+        "methods": [
+            {"label": m.label, "method": m.method, "sequential": m.sequential, "paper": m.paper} for m in bench.methods
+        ],
+        "cells": found,
+    }
+
+
+def curves(bench: Bench, out: Path) -> Curves:
+    """Return the rounds of every finished cell."""
+    found: Curves = {}
+    keys = ("round", "stage", "asr", "r_acc", "forget_acc", "distance")
+    for cell in cells(bench, out):
+        if Run.begun(cell.out):
+            rounds = [{k: r.get(k) for k in keys} for r in Run.open(cell.out).rounds()]
+            found.setdefault(cell.setting.name, {}).setdefault(cell.entry.label, []).append(rounds)
+    return found
