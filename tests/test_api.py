@@ -206,7 +206,7 @@ def test_models_that_cannot_be_used() -> None:
     [
         (["nowhere"], "no client 'nowhere' in the federation; it has north"),
         ([], "names nobody"),
-        (["north", "hospital-7", "<script>"], "every client"),
+        (["north", "hospital-7", "<script>"], "forgets everything"),
         ("north", r"a list of clients: forget=\['north'\]"),
     ],
 )

@@ -1,4 +1,5 @@
 from collections import OrderedDict
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from fupareto import parameters
 from fupareto.errors import UserError
 from fupareto.federation import Local, SimulatedFederation
 from fupareto.losses import Loss
-from fupareto.models import build
+from fupareto.models import MODELS, build
 from fupareto.parameters import Layout
 
 
@@ -155,3 +156,147 @@ def test_flat_is_float32_whatever_the_file_has() -> None:
     flat = layout.flat({"weight": torch.ones(1, 2, dtype=torch.float64), "bias": torch.ones(1, dtype=torch.float16)})
     assert flat.dtype == torch.float32
     assert flat.tolist() == [1, 1, 1]
+
+
+# The last dense layer ------------------------------------------------------------------------------------------
+
+
+class Bare(nn.Module):
+    """A parameter that no layer owns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 2)
+        self.shift = nn.Parameter(torch.ones(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(x) + self.shift
+        return out
+
+
+def unbiased() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 6, bias=False), nn.ReLU(), nn.Linear(6, 3, bias=False))
+
+
+HEADS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str, tuple[int, int], bool]] = {
+    "mlp": (lambda: build("mlp", (1, 8, 8), 10, 0), (1, 8, 8), "3", (10, 64), True),
+    "lenet5": (lambda: build("lenet5", (1, 28, 28), 10, 0), (1, 28, 28), "fc3", (10, 84), True),
+    "nfresnet18": (lambda: build("nfresnet18", (3, 32, 32), 7, 0), (3, 32, 32), "fc", (7, 256), True),
+    "batchnorm": (normed, (1, 8, 8), "head", (2, 108), True),
+    "alone": (lambda: nn.Linear(4, 3), (4,), "", (3, 4), True),
+    "without bias": (unbiased, (4,), "2", (3, 6), False),
+    "not the last entry": (Bare, (4,), "head", (2, 4), True),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_the_head_is_the_last_dense_layer(name: str) -> None:
+    make, _, layer, shape, bias = HEADS[name]
+    module = make()
+    layout, head = Layout.of(module), Layout.of(module).head()
+    assert (head.layer, head.shape) == (layer, shape)
+    assert head.stop - head.start == shape[0] * shape[1] + (shape[0] if bias else 0)
+    marked = torch.zeros(layout.size)
+    marked[head.start : head.stop] = 1.0
+    dense = module.get_submodule(layer)
+    wanted = {f"{layer}.{p}".lstrip(".") for p, _ in dense.named_parameters()}
+    assert {n for n, t in layout.named(marked).items() if bool(t.all())} == wanted
+    assert not any(bool(t.any()) for n, t in layout.named(marked).items() if n not in wanted)
+
+
+@pytest.mark.parametrize("name", [n for n in HEADS if n != "not the last entry"])
+def test_features_are_what_the_head_turns_into_logits(name: str) -> None:
+    make, shape, *_ = HEADS[name]
+    module = make().eval()
+    x = torch.randn(3, *shape, generator=torch.Generator().manual_seed(0))
+    head = Layout.of(module).head()
+    seen, logits = parameters.features(module, x)
+    assert seen.shape == (3, head.shape[1])
+    assert torch.equal(logits, module(x))
+    part = parameters.read(module)[head.start : head.stop]
+    torch.testing.assert_close(head.apply(seen, part), logits)
+    doubled = head.apply(seen, 2 * part)
+    torch.testing.assert_close(doubled, 2 * logits)
+    assert not list(module.get_submodule(head.layer)._forward_pre_hooks)  # nothing is left behind
+
+
+def test_features_have_a_gradient() -> None:
+    module = build("mlp", (4,), 3, 0)
+    seen, _ = parameters.features(module, torch.ones(2, 4))
+    torch.autograd.backward(seen.sum())
+    named = dict(module.named_parameters())
+    assert named["1.weight"].grad is not None
+    assert named["3.weight"].grad is None
+
+
+class Twice(nn.Module):
+    """Uses its last layer twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.head(x))
+        return out
+
+
+def test_models_without_a_usable_head_are_the_users_error() -> None:
+    with pytest.raises(UserError, match="no dense last layer"):
+        Layout.of(nn.Conv2d(1, 2, 3)).head()
+    with pytest.raises(UserError, match="must see one vector per sample, once"):
+        parameters.features(Twice(), torch.ones(2, 4))
+    with pytest.raises(UserError, match="must see one vector per sample, once"):
+        parameters.features(nn.Linear(4, 2), torch.ones(2, 5, 4))
+
+
+# Fresh models --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mlp", "lenet5", "nfresnet18", "batchnorm"])
+def test_a_fresh_model_is_as_if_built_anew(name: str) -> None:
+    module = HEADS[name][0]()
+    trained = 3.0 + random_vector(module).abs()  # nothing like a young model
+    parameters.write(module, trained)
+    state = torch.get_rng_state()
+    one, two, other = (parameters.reinitialised(module, seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(one, two)
+    assert not torch.equal(one, other)
+    assert torch.equal(parameters.read(module), trained)  # the module itself is left alone
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        built = normed() if name == "batchnorm" else MODELS[name](HEADS[name][1], HEADS[name][3][0])
+    assert torch.equal(one, parameters.read(built))
+
+
+def test_gains_and_running_statistics_are_reset_too() -> None:
+    module = HEADS["nfresnet18"][0]()
+    parameters.write(module, torch.full((Layout.of(module).size,), 5.0))
+    fresh = Layout.of(module).named(parameters.reinitialised(module, 0))
+    gains = [t for n, t in fresh.items() if n.endswith("gain")]
+    assert len(gains) == 11
+    assert all(bool((t == 1).all()) for t in gains)
+    module = normed()
+    parameters.write(module, torch.full((Layout.of(module).size,), 5.0))
+    fresh = Layout.of(module).named(parameters.reinitialised(module, 0))
+    assert fresh["norm.running_mean"].tolist() == [0, 0, 0]
+    assert fresh["norm.running_var"].tolist() == fresh["norm.weight"].tolist() == [1, 1, 1]
+
+
+def test_a_parameter_that_nobody_resets_is_refused() -> None:
+    with pytest.raises(UserError, match=r"no reset_parameters\(\) sets shift; add that method .* or pass fresh="):
+        parameters.reinitialised(Bare(), 0)
+
+
+def test_a_user_can_say_how_a_fresh_model_is_made() -> None:
+    def fresh(seed: int) -> nn.Module:
+        module = Bare()
+        parameters.write(module, torch.full((12,), float(seed)))
+        return module
+
+    x, y = torch.ones(2, 4), torch.tensor([0, 1])
+    held = {i: {"train": (x, y), "test": (x, y)} for i in "ab"}
+    assert SimulatedFederation(Bare(), held, workers=1, fresh=fresh).fresh(7).tolist() == [7.0] * 12
+    with pytest.raises(UserError, match="sets shift"):
+        SimulatedFederation(Bare(), held, workers=1).fresh(7)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from fupareto.config import Experiment
 from fupareto.errors import UserError
 from fupareto.methods import FedAvg, FUPareto
-from fupareto.methods.registry import METHODS, find
+from fupareto.methods.registry import METHODS, find, kind
 
 PAPER = {  # PROTOCOL C.13, right column
     "mbs_form": "printed",
@@ -82,7 +83,9 @@ def options(method: Any) -> dict[str, Any]:
 
 
 def test_names() -> None:
-    assert {"fedavg", "fupareto"} <= set(METHODS)
+    compared = {"retrain", "federaser", "fupga", "fededitor", "mode", "fedau", "fugas", "fedosd"}  # PROTOCOL B
+    assert set(METHODS) == {"fupareto", "fedavg", *compared}
+    assert all(cls.name == name for name, cls in METHODS.items())
     assert find("fupareto") == FUPareto()
     assert find("fedavg", {"lr": 1}) == FedAvg(lr=1)
     assert find("fupareto", {"recovery_lr": 0.5, "stop_when_forgotten": True}).budget == 200
@@ -96,6 +99,19 @@ def test_default_is_the_protocols() -> None:
 def test_paper_differs_in_the_protocols_options_and_no_other() -> None:
     default, paper = options(find("fupareto")), options(find("fupareto:paper"))
     assert {key: paper[key] for key in paper if paper[key] != default[key]} == PAPER
+
+
+def test_a_class_is_found_whatever_the_preset() -> None:
+    for name in ("fupareto", "fupareto:paper", "fupareto:m1", "fupareto:nonsense"):
+        assert kind(name) is FUPareto
+    with pytest.raises(UserError, match="unknown method 'fuparetto'"):
+        kind("fuparetto")
+
+
+def test_what_a_method_takes_from_the_training_is_an_option_of_both() -> None:
+    training = set(Experiment().train.model_dump())
+    for name, cls in METHODS.items():
+        assert set(cls.from_training) <= training & {f.name for f in dataclasses.fields(cls)}, name
 
 
 def test_options_override_a_preset() -> None:
@@ -121,7 +137,8 @@ def test_own_class(own: str) -> None:
 @pytest.mark.parametrize(
     ("name", "given", "says"),
     [
-        ("fuparetto", {}, "unknown method 'fuparetto'; there are fedavg, fupareto"),
+        ("fuparetto", {}, "unknown method 'fuparetto'; there are fupareto, retrain, federaser, fupga, fededitor, mode"),
+        ("fuparetto", {}, "fedau, fugas, fedosd, fedavg, or package.module:Class"),
         ("", {}, "unknown method ''"),
         ("fupareto:papers", {}, "no preset 'papers'; there are: fupareto:paper"),
         ("fedavg:paper", {}, "no preset 'paper'; there are: none"),

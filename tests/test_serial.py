@@ -11,6 +11,7 @@ from torch import Tensor
 from fupareto import serial
 from fupareto.federation.questions import (
     Answer,
+    Edit,
     Evaluate,
     Evaluated,
     Failure,
@@ -21,6 +22,8 @@ from fupareto.federation.questions import (
     Question,
     Train,
     Trained,
+    TrainHead,
+    TrainWithin,
     TrialLosses,
     Types,
 )
@@ -35,13 +38,20 @@ counts = st.integers(0, 2**40)
 modes = st.sampled_from(["eval", "train"])
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 vectors: st.SearchStrategy[Tensor] = st.lists(st.floats(width=32, allow_nan=False), max_size=6).map(torch.tensor)
+references = st.one_of(st.none(), vectors)
 losses = st.sampled_from(
-    [Loss("ce"), Loss("mbs"), Loss("mbs", delta=1e-3, form="printed"), Loss("kl", direction="model")]
+    [
+        *(Loss("ce"), Loss("mbs"), Loss("mbs", delta=1e-3, form="printed"), Loss("kl", direction="model")),
+        *(Loss("npo", b=0.5), Loss("imitate")),
+    ]
 )
 questions: st.SearchStrategy[Question] = st.one_of(
-    st.builds(Train, vectors, losses, numbers, counts, counts, seeds),
-    st.builds(Gradient, vectors, losses, modes, seeds),
-    st.builds(PseudoGradient, vectors, losses, numbers, counts, counts, modes, seeds),
+    st.builds(Train, vectors, losses, numbers, counts, counts, seeds, references),
+    st.builds(TrainWithin, vectors, vectors, numbers, losses, numbers, numbers, numbers, counts, counts, seeds),
+    st.builds(TrainHead, vectors, vectors, numbers, counts, counts, seeds),
+    st.builds(Edit, vectors, vectors, numbers, numbers, st.booleans(), numbers, counts, counts, seeds),
+    st.builds(Gradient, vectors, losses, modes, seeds, references),
+    st.builds(PseudoGradient, vectors, losses, numbers, counts, counts, modes, seeds, references),
     st.builds(TrialLosses, vectors, vectors, st.lists(numbers, max_size=4).map(tuple), losses, modes, seeds),
     st.builds(Evaluate, vectors, st.lists(names, max_size=3).map(tuple)),
 )
@@ -57,7 +67,11 @@ answers: st.SearchStrategy[Answer | Failure] = st.one_of(
 w = torch.arange(4.0)
 EXAMPLES: list[Question | Answer | Failure] = [
     Train(w, Loss("ce"), 0.1, 1, 200, 7),
+    TrainWithin(w, w + 1, 2.5, Loss("ascent"), 0.1, 0.9, 5.0, 1, 200, 7),
+    TrainHead(w, w[:2], 0.1, 1, 200, 7),
+    Edit(w, w + 1, 0.5, 1.0, True, 0.1, 1, 200, 7),
     Gradient(w, Loss("mbs", delta=1e-3)),
+    Gradient(w, Loss("npo"), "eval", 0, w + 1),
     PseudoGradient(w, Loss("uce"), 0.1, 1, 200),
     TrialLosses(w, w + 1, (0.5, 0.25), Loss("ce"), "train", 3),
     Evaluate(w, ("train", "test")),
@@ -122,7 +136,7 @@ def test_a_message_of_another_version_is_a_value_error(values: str) -> None:
 
 
 def test_an_answer_is_not_a_question() -> None:
-    with pytest.raises(ValueError, match="Train, Gradient"):
+    with pytest.raises(ValueError, match="Train, TrainWithin, TrainHead, Edit, Gradient"):
         serial.from_bytes(Types.questions, serial.to_bytes(Trained(w, 1)))
 
 

@@ -325,6 +325,8 @@ def _request(clients: str | None, samples: Path | None, classes: str | None) -> 
     if samples is not None:
         try:
             raw = json.loads(samples.read_text())
+            if not isinstance(raw, dict):
+                raise ValueError(f"it holds a {type(raw).__name__}")
             rows = {str(i): tuple(numbers) for i, numbers in raw.items()}
             if not rows or not all(type(n) is int for numbers in rows.values() for n in numbers):
                 raise ValueError("row numbers are whole numbers")

@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from fupareto.errors import UserError
 
@@ -54,9 +54,9 @@ class Training(_Section):
 class Requested(_Section):
     """What is to be forgotten: clients (ids, or a number drawn by the seed), samples of clients, or classes."""
 
-    clients: int | list[str] = 2
     samples: dict[str, list[int]] = {}  # client -> row numbers in its training data
     classes: list[int] = []
+    clients: int | list[str] = 2
 
     @model_validator(mode="before")
     @classmethod
@@ -71,12 +71,13 @@ class Requested(_Section):
     def _ids_are_text(cls, value: Any) -> Any:
         return [str(v) for v in value] if isinstance(value, list) else value
 
-    @model_validator(mode="after")
-    def _someone(self) -> "Requested":
-        number = self.clients if isinstance(self.clients, int) else len(self.clients)
-        if number < 1 and not self.samples and not self.classes:
-            raise ValueError("clients names nobody; give ids, or a number of at least 1")
-        return self
+    @field_validator("clients")
+    @classmethod
+    def _someone(cls, value: int | list[str], info: ValidationInfo) -> int | list[str]:
+        number = value if isinstance(value, int) else len(value)
+        if number < 1 and not info.data.get("samples") and not info.data.get("classes"):
+            raise ValueError("names nobody; give ids, or a number of at least 1")
+        return value
 
 
 class Unlearning(_Section):

@@ -118,10 +118,10 @@ def test_own_model(mistake: Mistake, monkeypatch: pytest.MonkeyPatch, function: 
     ("args", "says"),
     [
         (("--clients", "3,9"), ("no client '9'", "0, 1, 2, 3, 4")),
-        (("--clients", "0,1,2,3,4"), ("every client", "leave at least one client out")),
+        (("--clients", "0,1,2,3,4"), ("forgets everything", "leave at least one client out")),
         (("--clients", ""), ("names nobody", "0, 1, 2, 3, 4")),
         (("--clients", " , "), ("names nobody",)),
-        (("--method", "fuparetto"), ("unknown method 'fuparetto'", "fedavg, fupareto")),
+        (("--method", "fuparetto"), ("unknown method 'fuparetto'", "fupareto, retrain", "fedavg")),
         (("--method", "fupareto:papers"), ("no preset 'papers'", "fupareto:paper")),
         (("--method", "fedavg:paper"), ("no preset 'paper'", "none")),
         (("--method", "json:JSONDecoder"), ("json:JSONDecoder", "not a subclass")),

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fupareto import parameters, serial
-from fupareto.federation.client import Splits, answer
+from fupareto.federation.client import answer
 from fupareto.federation.questions import (
     Answer,
     Evaluate,
@@ -23,6 +23,7 @@ from fupareto.federation.questions import (
     Trained,
     TrialLosses,
 )
+from fupareto.federation.request import Splits
 from fupareto.losses import Loss
 from fupareto.parameters import Layout
 

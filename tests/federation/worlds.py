@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fupareto import parameters
 from fupareto.federation import SimulatedFederation
-from fupareto.federation.client import Splits
+from fupareto.federation.request import Splits
 from fupareto.models import build
 
 CLASSES = 3

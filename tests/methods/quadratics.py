@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fupareto.federation.base import Federation, Request, Traffic
+from fupareto.federation.base import Federation, Traffic
 from fupareto.federation.questions import (
     Answer,
     Evaluate,
@@ -27,6 +27,7 @@ from fupareto.federation.questions import (
     Trained,
     TrialLosses,
 )
+from fupareto.federation.request import Request
 from fupareto.losses import Loss
 from fupareto.methods import Method
 from fupareto.parameters import Layout
@@ -117,6 +118,7 @@ class QuadraticFederation(Federation):
                 return Trained(_descend(client, question)[0], len(client.samples(loss)))
             case Evaluate(splits=splits):
                 return Evaluated({s: {"samples": 1, "right": 0, "loss": 0.0} for s in splits})
+        raise TypeError(f"formulas cannot answer {type(question).__name__}")
 
     def loss(self, client: str, w: Tensor, loss: Loss) -> float:
         """Return a client's loss, without asking."""

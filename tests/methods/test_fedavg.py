@@ -3,8 +3,8 @@ import dataclasses
 import pytest
 import torch
 
-from fupareto.federation.base import Request
 from fupareto.federation.questions import Train
+from fupareto.federation.request import Request
 from fupareto.methods import FedAvg
 
 from .quadratics import Client, QuadraticFederation, linear, vector

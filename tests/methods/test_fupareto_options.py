@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fupareto.federation.base import Federation, Request
+from fupareto.federation.base import Federation
+from fupareto.federation.request import Request
 from fupareto.methods import FUPareto
 from fupareto.methods.registry import find
 
@@ -78,6 +79,7 @@ CASES: list[tuple[str, Any, Callable[[], Problem], dict[str, Any]]] = [
     *(("recovery", r, network, {}) for r in ("away", "printed", "project", "none")),
     ("recovery_search", False, network, {}),
     ("enough", 0.0, overshoot, {"guidance": "off"}),
+    ("naive", True, network, {}),
     ("stop_when_forgotten", True, forgotten, {}),
 ]
 

@@ -237,13 +237,13 @@ class Scripted(QuadraticFederation):
 
     def __init__(self, answers: Mapping[str, float | None], steps_per_question: int | None) -> None:
         super().__init__(2, **{i: linear([1.0, 0.0]) for i in answers})
-        self.answers, self.steps_per_question = answers, steps_per_question
+        self.scripted, self.steps_per_question = answers, steps_per_question
 
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
         for i, question in questions.items():
             assert isinstance(question, TrialLosses)
             self.asked.append((i, question))
-            value = self.answers[i]
+            value = self.scripted[i]
             yield i, Failure("gone") if value is None else Losses((value,) * len(question.steps))
 
 

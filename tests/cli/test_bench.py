@@ -1,0 +1,253 @@
+"""The bench on the command line: killed and run again, at the small scale, and every mistake in its file."""
+
+import io
+import json
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fupareto import progress
+
+from .commands import SCRIPT, Process, files, forked
+from .conftest import Call
+
+BENCH = """
+name = "tiny"
+title = "Digits"
+paper = "table1"
+seeds = [0, 1]
+
+[experiment]
+data = { samples = 300 }
+partition = { kind = "iid", clients = 4 }
+train = { rounds = 4 }
+
+[[settings]]
+name = "CN=1"
+experiment = { request = { clients = 1 } }
+paper = { dataset = "FMNIST", CN = 1 }
+
+[scales.small]
+reduced = "two rounds of training"
+experiment = { train = { rounds = 2 } }
+seeds = [3]
+options = { rounds = 2 }
+
+[[methods]]
+method = "retrain"
+label = "Retraining"
+options = { rounds = 3 }
+paper = "Retraining"
+
+[[methods]]
+method = "fupareto"
+label = "FUPareto s=3"
+options = { lr = 0.05, rounds = 4, recovery_rounds = 2 }
+paper = "FUPareto s=3"
+"""
+WRITTEN = (
+    *("results.json", "table.md", "table.tex", "cost.md", "cost.tex"),
+    *("convergence-cn1.svg", "convergence-cn1.png", "pareto-cn1.svg", "pareto-cn1.png"),
+)
+
+
+def results(path: Path) -> Any:
+    return json.loads((path / "results.json").read_text())
+
+
+def test_killed_and_run_again(tmp_path: Path) -> None:
+    """What is finished stays as it is, and what is known is on disk."""
+    (tmp_path / "bench.toml").write_text(BENCH)
+    out = tmp_path / "runs/bench/tiny"
+    begun = out / "cn1/seed-0/fupareto-s3/rounds.jsonl"
+    Process("bench", "bench.toml", cwd=tmp_path).kill_when(begun.exists)
+    assert [cell["label"] for cell in results(out)["cells"]] == ["Retraining"]
+    summaries = {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")}
+    assert {path.parent.name for path in summaries} == {"training", "retraining"}
+
+    ended = forked("bench", "bench.toml", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert {path: path.stat().st_mtime_ns for path in summaries} == summaries
+    assert [line for line in ended.out.splitlines() if line.startswith("runs/")] == [
+        f"runs/bench/tiny/{name}" for name in WRITTEN
+    ]
+    assert all((out / name).stat().st_size > 0 for name in WRITTEN)
+    assert not list(out.rglob("*.part"))
+    assert "0.921 / 0.831 (0.101)" in ended.out  # the paper's w0
+    assert "ratio" in ended.out
+    assert re.search(r"\[4/4\] CN=1, seed 1, FUPareto s=3: ASR \d\.\d+ R-Acc \d\.\d+\n", ended.err)
+    assert [(c["seed"], c["label"], c["status"]) for c in results(out)["cells"]] == [
+        (seed, label, "complete") for seed in (0, 1) for label in ("Retraining", "FUPareto s=3")
+    ]
+
+
+def test_small_scale(tmp_path: Path) -> None:
+    """Another directory, fewer rounds and seeds, and every table says so; a request without a trigger, too."""
+    classes = BENCH.replace("request = { clients = 1 }", "request = { classes = [3] }").replace("[scales.small]", ALONE)
+    (tmp_path / "bench.toml").write_text(classes)
+    ended = forked("bench", "bench.toml", "--scale", "small", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    out = tmp_path / "runs/bench/tiny-small"
+    found = results(out)
+    assert (found["scale"], found["reduced"]) == ("small", "two rounds of training")
+    assert [(c["seed"], c["label"]) for c in found["cells"]] == [
+        (3, label) for label in ("one by one", "Retraining", "FUPareto s=3")
+    ]
+    assert found["cells"][1]["cost"]["rounds"] == 2
+    for name in ("table.md", "table.tex", "cost.md", "cost.tex"):
+        assert "SMALL SCALE, reduced: two rounds of training" in (out / name).read_text()
+    assert "SMALL SCALE" in ended.out
+    assert "forget acc. / R-Acc (std)" in ended.out
+    assert "not applicable (1)" in ended.out
+    assert "one by one, CN=1, not applicable: one after the other" in ended.out
+    assert "one by one: not applicable: one after the other is" in ended.err
+
+
+ALONE = '[[methods]]\nmethod = "fupareto"\nlabel = "one by one"\nsequential = true\n\n[scales.small]'
+
+
+def test_interrupted_by_the_user(tmp_path: Path) -> None:
+    """Ctrl-C says how to go on: with the same command, as a bench resumes by itself."""
+    (tmp_path / "a bench.toml").write_text(BENCH.replace("rounds = 4 }", "rounds = 400 }"))
+    process = subprocess.Popen(
+        [SCRIPT, "bench", "a bench.toml", "--out", "here"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "here/cn1/seed-0/training/rounds.jsonl").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert "Continue with: fupareto bench 'a bench.toml' --out here\n" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('method = "retrain"', 'method = "retrian"', "unknown method 'retrian'"),
+        ("seeds = [0, 1]", "seeds = [0, 1]\nsede = 1", "sede: unknown key"),
+        ("options = { rounds = 3 }", "options = { round = 3 }", "did you mean 'rounds'?"),
+        ('label = "FUPareto s=3"', 'label = "retraining"', "methods: two have the same name"),
+        ("train = { rounds = 4 }", "train = { rounds = 0 }", "train.rounds"),
+        ('paper = "Retraining"', 'paper = "Retrain"', "the paper's table1 has no row 'Retrain'"),
+        ("CN = 1 }", "CN = 2 }", "the paper's table1 has no column"),
+        ('paper = "table1"\n', "", "not which table"),
+        ('name = "tiny"', 'name = "Tiny/.."', "name = 'Tiny/..'"),
+        ("seeds = [0, 1]", "seeds = [0, 1", "is not valid TOML"),
+    ],
+)
+def test_mistakes_in_the_file(mistake: Callable[..., str], tmp_path: Path, old: str, new: str, says: str) -> None:
+    assert old in BENCH
+    (tmp_path / "bench.toml").write_text(BENCH.replace(old, new, 1))
+    mistake("bench", "bench.toml", says=(says,))
+
+
+def test_mistakes_on_the_command_line(mistake: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "bench.toml").write_text(BENCH)
+    (tmp_path / "file").write_text("")
+    mistake("bench", "none.toml", says=("there is no bench file none.toml",))
+    mistake("bench", "bench.toml", "--scale", "tiny", says=("tiny", "full, small"))
+    mistake("bench", "bench.toml", "--out", "file", says=("file",))
+
+
+def test_a_directory_of_another_bench_is_left_alone(call: Call, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bench.toml").write_text(BENCH)
+    ended = call("bench", "bench.toml", "--scale", "small", "--quiet", "--json", "--out", "here")
+    assert (ended.code, ended.err) == (0, "")
+    assert json.loads(ended.out) == results(tmp_path / "here")
+    before = files(tmp_path / "here")
+    (tmp_path / "bench.toml").write_text(BENCH.replace("samples = 300", "samples = 200"))
+    ended = call("bench", "bench.toml", "--scale", "small", "--quiet", "--out", "here")
+    assert (ended.code, ended.out) == (2, "")
+    assert "was trained for something else" in ended.err
+    assert files(tmp_path / "here") == before
+
+
+def test_comparison_beside_the_paper(call: Call, small: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("ours", "other"):
+        shutil.copytree(small / "forgotten", tmp_path / name)
+    ended = call("compare", "ours", "other")
+    assert "paper" not in ended.out.lower()
+    summary = json.loads((tmp_path / "ours/summary.json").read_text())
+    summary |= {"dataset": "gtsrb", "clients": [str(i) for i in range(20)], "forget": ["1"]}
+    (tmp_path / "ours/summary.json").write_text(json.dumps(summary))
+    ended = call("compare", "ours", "other")
+    assert ended.code == 0
+    lines = [line for line in ended.out.splitlines() if "unlearned" in line]
+    assert re.search(r"│ +0\.006 │ +0\.989 │$", lines[0])  # FUPareto with s = 3, the default
+    assert re.search(r"│ +– │ +– │$", lines[1])
+    assert "Paper: FUPareto, arXiv 2602.01852, Table I" in ended.out
+
+
+CELLS = [(f"{setting}, seed {seed}", label) for setting in "AB" for seed in (1, 2) for label in ("x", "[y]")]
+RECORD = {"phase": "improve", "asr": 0.25, "r_acc": 0.5}
+
+
+def shown(board: progress.TableBoard, width: int) -> str:
+    console = Console(width=width, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(board.table(width))
+    return captured.get()
+
+
+def test_the_live_table() -> None:
+    board = progress.TableBoard(CELLS)
+    stage = {"asr": 0.003, "forget_acc": 0.1, "r_acc": 0.862}
+    complete = {"status": "complete", "final": "unlearned", "stages": {"unlearned": stage}}
+    with board.rounds("training", 800) as watch:
+        assert watch is not None
+        watch({"round": 34, **RECORD})
+        text = shown(board, 80)
+        assert "0 of 8 cells. improve, ASR 0.250, R-Acc 0.500" in text
+        assert "round 34/800" in text
+        assert "waiting" in text
+    with board.rounds("unlearning", 200) as watch:
+        assert watch is not None
+        watch({"round": 7, **RECORD})
+        assert "round 7/200" in shown(board, 80)
+    board.done(complete)
+    board.done({"status": "not applicable", "error": "why"})
+    text = shown(board, 80)
+    assert "ASR 0.003 R-Acc 0.862" in text
+    assert "not applicable" in text
+    assert "[y]" in text
+    for _ in range(6):
+        board.done(complete)
+    assert "8 of 8 cells" in shown(board, 80)
+
+
+def test_the_live_table_follows_the_work() -> None:
+    """Of more columns than fit, those that end with the one at work are to be seen."""
+    board = progress.TableBoard(CELLS)
+    for _ in range(6):
+        board.done({"status": "not applicable", "error": "why"})
+    text = shown(board, 60)
+    assert "B, seed 2" in text
+    assert "A, seed 1" not in text
+    assert max(map(len, text.splitlines())) <= 60
+
+
+def test_bench_has_help(call: Call) -> None:
+    ended = call("bench", "--help")
+    assert ended.code == 0
+    assert "--scale" in ended.out
