@@ -388,3 +388,24 @@ def test_training_for_a_partial_request_is_measured_without_it(tmp_path: Path) -
     assert experiment.audit(run)["forget"] == []
     unlearned = experiment.unlearn(tmp_path / "trained", tmp_path / "run")
     assert unlearned.summary["forget"][0].endswith("/forget")
+
+
+def test_what_is_forgotten_in_words() -> None:
+    assert Request(samples={"a": (3, 3)}).words() == "1 training sample of client a"
+    assert Request(samples={"a": (0, 1), "b": (2,)}).words() == "3 training samples of clients a and b"
+    assert Request(classes=(4, 7, 9)).words() == "training samples of classes 4, 7 and 9"
+    assert Request(("a",)).words() == ""
+
+
+def test_a_name_that_is_kept_for_virtual_clients_is_refused() -> None:
+    held = {"train": (torch.zeros(2, 1), torch.tensor([0, 1]))}
+    with pytest.raises(UserError, match="rename it"):
+        Request(classes=(1,)).divide({"a": held, "a/forget": held})
+
+
+def test_from_python_a_refusal_leaves_nothing_behind(tmp_path: Path) -> None:
+    held = (torch.randn(8, 3), torch.arange(8) % 2)
+    federation = fupareto.simulate(torch.nn.Sequential(torch.nn.Linear(3, 2)), dict.fromkeys("abc", (held, held)))
+    with pytest.raises(UserError, match="record"):
+        fupareto.unlearn(federation, torch.zeros(8), ["a"], FedEraser(), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

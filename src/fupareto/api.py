@@ -109,6 +109,7 @@ def unlearn(
     request.sides(federation.ids)
     place: Run | Memory = Memory()
     if out is not None:
+        method.init(federation, w, request, seed)  # a request that it cannot answer should leave nothing behind
         config = {"kind": "python", "method": {"name": method.name, **dataclasses.asdict(method)}, "seed": seed}
         place = Run.make(Path(out), config, request.to_json(), resume)
     outcome = runner.run(method, federation, w, request, seed=seed, place=place, watch=watch)

@@ -191,3 +191,12 @@ def test_m7_and_m8_change_what_those_who_leave_minimise(name: str, loss: Loss) -
     walk(method(name, rounds=2), clients, torch.zeros(6), FORGET)
     losses = {(i, q.loss) for i, q in clients.asked if isinstance(q, Gradient | TrialLosses)}
     assert losses == {*((u, loss) for u in FORGET), *((r, CE) for r in RETAINED)}
+
+
+def test_m1_goes_on_when_nobody_who_stays_answers() -> None:
+    federation = conflict()
+    federation.absent = {"r1", "r2", "r3"}
+    method = find("fupareto:m1", {"rounds": 1, "recovery_rounds": 0})
+    (before, after) = walk(method, federation, torch.zeros(6), ["u1", "u2"])
+    assert not torch.equal(before.w, after.w)
+    assert set(after.record["missing"]) == {"r1", "r2", "r3"}

@@ -1,5 +1,6 @@
 """FedEraser against numbers worked out by hand: two layers, two clients who stay and one who leaves."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ LOCAL = {  # round -> client -> its model; u's would change every mean
     0: {"a": vector(0.0, 1.0, 2.0), "u": vector(50.0, 50.0, 50.0), "b": vector(2.0, 3.0, 4.0)},
     2: {"a": vector(6.0, 0.0, 1.0), "u": vector(50.0, 50.0, 50.0), "b": vector(4.0, 8.0, -7.0)},
 }
-SLOPES = {"a": [0.0, 6.0, 1.0], "u": [7.0, 7.0, 7.0], "b": [8.0, 0.0, 3.0]}
+SLOPES = {"a": [1.0, 6.0, 1.0], "u": [7.0, 7.0, 7.0], "b": [7.0, 0.0, 3.0]}
 METHOD = FedEraser(rounds=2, recovery_rounds=0, lr=0.5, decay=0.5)
 
 
@@ -160,3 +161,18 @@ def test_a_missing_or_damaged_model_is_the_users_error(tmp_path: Path) -> None:
     (tmp_path / "federaser/00002/before.safetensors").unlink()
     with pytest.raises(UserError, match=r"before\.safetensors is missing or damaged"):
         METHOD.step(clients, state)
+
+
+def test_fewer_rounds_than_were_kept_are_spread_over_the_training(tmp_path: Path) -> None:
+    clients = federation(tmp_path)
+    index = json.loads((tmp_path / "index.json").read_text())
+    (tmp_path / "index.json").write_text(json.dumps({**index, "keep": 4}))  # rounds 1 and 3 are not needed
+    assert [s.record["replayed"] for s in walk(METHOD, clients, W0, ["u"])[1:]] == [0, 2]
+
+
+@pytest.mark.parametrize(("rho", "epochs", "worked"), [(0.5, 1, 1), (0.5, 3, 2), (1.0, 3, 3)])
+def test_calibration_takes_a_share_of_the_epochs(tmp_path: Path, rho: float, epochs: int, worked: int) -> None:
+    clients = federation(tmp_path)
+    method = FedEraser(rounds=2, recovery_rounds=0, lr=0.5, decay=0.5, rho=rho, epochs=epochs)
+    method.step(clients, first(clients, method))
+    assert {q.epochs for _, q in clients.asked if isinstance(q, Train)} == {worked}

@@ -119,6 +119,9 @@ def test_a_young_model_that_nobody_trains_stays_and_guidance_goes_on() -> None:
     after = mode.step(spy, state)
     assert torch.equal(after.v, state.v)
     assert after.record["missing"] == dict.fromkeys(STAY, "absent")
+    guided = [q.w for _, q in spy.asked if isinstance(q, Train) and q.loss.name == "imitate"]
+    assert all(torch.equal(w, state.w) for w in guided)  # nothing pulls it towards a model that nobody trained
+    assert guided
 
 
 @pytest.mark.parametrize("name", ["momentum", "degrading"])

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from fupareto import serial
-from fupareto.errors import UserError
+from fupareto.errors import NotApplicable, UserError
 from fupareto.federation.request import Request
 from fupareto.methods import FUPareto, Method
 from fupareto.methods.fedau import FedAU
 from fupareto.methods.federaser import FedEraser
 from fupareto.methods.fedosd import FedOSD
+from fupareto.methods.fupga import FUPGA
 from fupareto.methods.retrain import Retrain
 from fupareto.methods.sequential import Sequential, SequentialState
 from fupareto.randomness import derive
@@ -134,3 +135,9 @@ def test_a_client_that_cannot_be_forgotten_is_known_before_the_first_is(tmp_path
     history, models = record(tmp_path, heads=("0",))
     with pytest.raises(UserError, match="no second head was trained for client 2, only for 0"):
         Sequential(FedAU(), 2).init(Spy(clients(), history), models[-1], Request(("0", "2")))
+
+
+def test_fupga_cannot_go_on_from_a_model_that_training_did_not_end_with(tmp_path: Path) -> None:
+    history, models = record(tmp_path)
+    with pytest.raises(NotApplicable, match="together"):
+        Sequential(FUPGA(), 2).init(Spy(clients(), history), models[-1], Request(("0", "2")))

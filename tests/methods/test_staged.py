@@ -207,7 +207,7 @@ def test_the_seed_is_all_the_randomness_there_is(name: str, training: tuple[Path
 
 SHARED = {"rounds": 2, "recovery_rounds": 1, "lr": 0.04, "recovery_lr": 0.5, "decay": 0.5, "epochs": 2, "batch_size": 5}
 OTHERS: dict[str, dict[str, Any]] = {
-    "federaser": SHARED,
+    "federaser": {**SHARED, "epochs": 4, "rho": 2.0},
     "fupga": {**SHARED, "momentum": 0.1, "clip": 0.01},
     "fededitor": {**SHARED, "tau": 0.1, "mu": 9.0, "keep": False},
     "mode": {**SHARED, "momentum": 0.5, "degrading": 0.0},

@@ -71,6 +71,8 @@ class Request:
                 f"samples of client {', '.join(map(repr, unknown))} are to be forgotten, but the federation has "
                 f"{', '.join(clients)}"
             )
+        if taken := [i for i in clients if i.endswith(VIRTUAL)]:
+            raise UserError(f"client {taken[0]!r} has a name that is kept for virtual clients; rename it")
         divided: dict[str, Splits] = {}
         for i, splits in clients.items():
             gone = self._gone(i, splits["train"][1])
@@ -91,8 +93,9 @@ class Request:
             kind = "class " if len(self.classes) == 1 else "classes "
             return f"training samples of {kind}{_list(map(str, self.classes))}"
         if self.samples:
-            count, kind = sum(map(len, self.samples.values())), "client " if len(self.samples) == 1 else "clients "
-            return f"{count} training samples of {kind}{_list(self.samples)}"
+            count = sum(len(set(rows)) for rows in self.samples.values())
+            what, kind = "sample" if count == 1 else "samples", "client" if len(self.samples) == 1 else "clients"
+            return f"{count} training {what} of {kind} {_list(self.samples)}"
         return ""
 
     def _gone(self, client: str, labels: Tensor) -> Tensor:

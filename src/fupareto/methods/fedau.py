@@ -32,7 +32,7 @@ class FedAU(Staged):
     whole_clients: ClassVar[bool] = True
     from_training: ClassVar[tuple[str, ...]] = ("batch_size",)
 
-    rounds: int = 1
+    rounds: int = 1  # one sum; more rounds, or another lr, change nothing
     alpha: float = 0.9
 
     def __post_init__(self) -> None:

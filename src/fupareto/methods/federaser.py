@@ -12,6 +12,7 @@ Storage: (clients + 1) models for every kept round. Communication: one model dow
 round; the forget clients are not needed.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ from torch import Tensor
 from fupareto.federation.base import Federation, Local
 from fupareto.federation.request import Request
 from fupareto.history import History
+from fupareto.methods.base import positive
 from fupareto.methods.staged import CE, Staged, StagedState, moved
 
 
@@ -34,6 +36,12 @@ class FedEraser(Staged):
     whole_clients: ClassVar[bool] = True
     from_training: ClassVar[tuple[str, ...]] = ("lr", "decay", "epochs", "batch_size")
 
+    rho: float = 0.5  # share of the training's local epochs, rounded up
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(rho=self.rho)
+
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> StagedState:
         """Start if there is a history; the first round goes back to the recorded initial model."""
         state: StagedState = super().init(federation, w0, request, seed)
@@ -44,8 +52,9 @@ class FedEraser(Staged):
         """Replay one kept round."""
         history, layout = self.recorded(federation), federation.layout
         kept = history.plan.replayed
-        at = kept[state.round]
-        lr, ended = self.lr * self.decay**at, state.round + 1 >= len(kept)
+        count = min(self.rounds, len(kept))  # fewer rounds than were kept: spread over the whole training
+        at = kept[state.round * len(kept) // count]
+        lr, ended = self.lr * self.decay**at, state.round + 1 >= count
         record: dict[str, Any] = {"lr": lr, "replayed": at, "missing": {}, "ended": ended}
         old = _recorded_update(history, at, state.retained)
         if state.round == 0:  # the first round is taken over as it was; w0 is left in any case
@@ -53,7 +62,7 @@ class FedEraser(Staged):
             return moved(state, "replay", start if old is None else start + old, record)
         if old is None:
             return moved(state, "replay", None, record)
-        local = Local(lr, self.epochs, self.batch_size, state.stream("local"))
+        local = Local(lr, math.ceil(self.rho * self.epochs), self.batch_size, state.stream("local"))
         answer = federation.train(state.w, state.retained, CE, local)
         record["missing"] = answer.missing
         if not answer.ids:

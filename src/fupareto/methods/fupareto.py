@@ -147,7 +147,7 @@ class FUPareto(Method):
         losses = self._losses(state)
         objectives = self._ask(federation, state, losses)
         for side, ids in (("forget", state.forget), ("retained", state.retained)):
-            if not objectives.of_clients(ids):
+            if not objectives.of_clients(ids) and not (self.naive and side == "retained"):
                 return self._stay(state, "expand" if state.expand_next else "improve", objectives, side)
         if self.naive:
             return self._moved(state, "descend", objectives, self._naive(state, objectives))

@@ -18,7 +18,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fupareto.errors import UserError
+from fupareto.errors import NotApplicable, UserError
 from fupareto.federation.base import Federation
 from fupareto.federation.questions import Question, TrainWithin
 from fupareto.federation.request import Request
@@ -62,6 +62,12 @@ class FUPGA(Staged):
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> FUPGAState:
         """Start at the reference model; measure the ball."""
         forget, retained = self.sides(federation, request)
+        if request is not None and request.left:
+            raise NotApplicable(
+                "FUPGA takes clients out of the model that training ended with, and that is gone once another client "
+                "was forgotten; forget them together"
+            )
+        federation.layout.head()  # which says how many classes there are
         center = reference_model(w0, self.recorded(federation), forget)
         fresh = [federation.fresh(derive(seed, "fupga", k)) for k in range(INITS)]
         squared = sum(float((center - w).double().square().sum()) for w in fresh) / INITS

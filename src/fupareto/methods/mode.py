@@ -63,8 +63,8 @@ class MoDe(Staged):
         if state.round < self.degrading * self.rounds:
             young = federation.train_mean(v, state.retained, CE, local)
             missing, phase = young.missing, "degrade"
-            v = v if young.w is None else young.w
-            w = degraded(w, v, self.momentum)
+            if young.w is not None:
+                v, w = young.w, degraded(w, young.w, self.momentum)
         guidance = {
             **dict.fromkeys(state.forget, local.question(w, Loss("imitate"), v)),
             **dict.fromkeys(state.retained, local.question(w, CE)),

@@ -24,7 +24,11 @@ class SequentialState(State):
 
 @dataclass(frozen=True)
 class Sequential(Method):
-    """Forget the clients of a request one by one, in its order; who was forgotten takes part no more."""
+    """Forget the clients of a request one by one, in its order; who was forgotten takes part no more.
+
+    Who waits for its turn counts as retained, with the data it will be forgotten by: in a backdoored experiment these
+    are triggered throughout.
+    """
 
     name: ClassVar[str] = "sequential"
     state: ClassVar[type[State]] = SequentialState
