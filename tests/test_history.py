@@ -180,11 +180,10 @@ def test_a_missing_global_model_is_the_users_error(tmp_path: Path) -> None:
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     history = filled(tmp_path)
 
-    def full(self: Path, data: bytes) -> int:
-        self.touch()
+    def full(file: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(UserError, match=r"cannot write .*No space left on device; make room .*--resume"):
         history.keep_last("a", -W, 7)
     last = history.last("a")

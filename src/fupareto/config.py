@@ -113,20 +113,24 @@ class Experiment(_Section):
 
 def load(path: Path) -> Experiment:
     """Read an experiment file; a relative .npz path is relative to the file."""
-    try:
-        raw = tomllib.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise UserError(f"there is no experiment file {path}") from error
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML: {error}") from error
-    experiment = validate(raw, str(path))
+    experiment = validate(read(path, "experiment file"), str(path))
     source = experiment.data.source
     if source.endswith(".npz") and not Path(source).is_absolute():
         data = experiment.data.model_copy(update={"source": str((path.parent / source).resolve())})
         experiment = experiment.model_copy(update={"data": data})
     return experiment
+
+
+def read(path: Path, what: str) -> dict[str, Any]:
+    """Read a TOML file as plain values."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise UserError(f"there is no {what} {path}") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML: {error}") from error
 
 
 def validate(raw: dict[str, Any], where: str) -> Experiment:

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from fupareto.errors import UserError
+from fupareto.files import put
 
 PARTS = ("federaser", "fupga", "fedau")  # what can be kept, by the method that needs it
 
@@ -167,16 +168,11 @@ class History:
         self._write(f"{name}.safetensors", safetensors.torch.save({k: t.contiguous() for k, t in tensors.items()}))
 
     def _write(self, name: str, data: bytes) -> None:
-        """Write beside the target and rename, so that no half-written file is ever read."""
         target = self.path / name
-        part = target.with_name(f".{target.name}.part")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            part.write_bytes(data)
-            part.replace(target)
+            put(target, data)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
             raise UserError(
                 f"cannot write {target}: {error.strerror}; make room and continue with --resume. "
                 "What is on disk is whole"

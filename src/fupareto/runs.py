@@ -11,10 +11,8 @@ A round is on disk once its checkpoint is: lines of ``rounds.jsonl`` after the c
 round that was cut off, and are dropped when the run resumes.
 """
 
-import contextlib
 import errno
 import json
-import os
 import tomllib
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -27,6 +25,7 @@ from torch import Tensor
 
 from fupareto import serial
 from fupareto.errors import UserError
+from fupareto.files import put
 
 FORMAT = 1
 STAGES = ("initial", "unlearned", "recovered")
@@ -218,20 +217,10 @@ class Run:
             raise UserError(f"cannot make the directory {path}: {error.strerror}") from error
 
     def _write(self, name: str, data: bytes) -> None:
-        """Write beside the target and rename: a reader sees the old file or the new one, never half of it."""
-        target = self.path / name
-        part = target.with_name(f".{target.name}.part")
         try:
-            with part.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(target)
+            put(self.path / name, data)
         except OSError as error:
             raise self._trouble(name, error) from error
-        finally:
-            with contextlib.suppress(OSError):  # on a disk that is read-only, what went wrong before is what to say
-                part.unlink(missing_ok=True)
 
     def _trouble(self, name: str, error: OSError) -> UserError:
         advice = {

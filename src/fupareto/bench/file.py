@@ -1,7 +1,6 @@
 """What is compared with what? A bench file (TOML): an experiment, its variations, methods, seeds, smaller scales."""
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fupareto import experiment as experiments
-from fupareto.config import Experiment, explain, validate
+from fupareto.config import Experiment, explain, read, validate
 from fupareto.errors import UserError
 from fupareto.methods.registry import kind
 
@@ -122,15 +121,7 @@ class Cell:
 def load(path: Path, scale: str = FULL) -> Bench:
     """Read a bench file at one of its scales; a relative .npz path is relative to the file."""
     try:
-        raw = tomllib.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise UserError(f"there is no bench file {path}") from error
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML: {error}") from error
-    try:
-        bench = Bench.model_validate(raw).at(scale)
+        bench = Bench.model_validate(read(path, "bench file")).at(scale)
     except ValidationError as error:
         raise UserError(explain(error, str(path))) from error
     source = bench.experiment.get("data", {}).get("source", "")

@@ -14,6 +14,7 @@ from typing import Any
 
 from fupareto.bench.file import slug
 from fupareto.errors import UserError
+from fupareto.files import put
 from fupareto.report import bench as tables
 from fupareto.report import bench_figures as figures
 
@@ -43,12 +44,9 @@ def write(place: Path, results: Mapping[str, Any], curves: figures.Curves) -> li
 
 
 def _put(path: Path, data: bytes) -> Path:
-    """Write a file whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(data)
-        part.replace(path)
+        put(path, data)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
     return path
