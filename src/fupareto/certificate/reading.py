@@ -1,0 +1,100 @@
+"""How are files read that somebody else may have written, and how are they fixed by SHA-256?"""
+
+import hashlib
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from fupareto.errors import UserError
+
+LARGEST = 2**26  # bytes of a document, or of a model's header
+DEEPEST = 64  # levels of a document
+
+
+def canonical(value: Any) -> bytes:
+    """Return the one way to write a JSON value: sorted keys, no spaces, UTF-8."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def sha256(value: Any) -> str:
+    """Return the SHA-256 of bytes, or of the canonical JSON of anything else."""
+    return hashlib.sha256(value if isinstance(value, bytes) else canonical(value)).hexdigest()
+
+
+def read(path: Path) -> bytes:
+    """Read a document; not a pipe, a device or a file beyond all measure."""
+    try:
+        if path.exists() and not path.is_file():
+            raise UserError(f"cannot read {path}: it is not a file")
+        if path.stat().st_size > LARGEST:
+            raise UserError(f"cannot read {path}: it has more than {LARGEST >> 20} MB")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+        raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def document(path: Path) -> dict[str, Any]:
+    """Read a document of the run."""
+    return parse(path, read(path))
+
+
+def parse(path: Path, data: bytes) -> dict[str, Any]:
+    """Read JSON, or TOML where the name says so, as plain JSON values that can be written again."""
+    try:
+        if path.suffix == ".toml":
+            settings = tomllib.loads(data.decode())
+            found = json.loads(json.dumps(settings, default=str), parse_constant=str)  # JSON has no dates, no infinity
+        else:
+            found = json.loads(data.decode())
+        if not isinstance(found, dict):
+            raise ValueError(f"not an object but {type(found).__name__}")
+        if not _sane(found, DEEPEST):
+            raise ValueError("a number is too large, or it is nested too deeply")
+        canonical(found)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged, or not what it should be: {error}") from error
+    return found
+
+
+def _sane(value: Any, levels: int) -> bool:
+    if isinstance(value, dict | list):
+        children = value.values() if isinstance(value, dict) else value
+        return levels > 0 and all(_sane(child, levels - 1) for child in children)
+    return not isinstance(value, int) or abs(value) < 2**63
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file, however large."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+def hash_model(where: Path, stage: str) -> dict[str, str]:
+    """Return what identifies a model: its file, and apart from the file's remarks its weights and their layout.
+
+    The same weights are another file as the initial model of the next run: a safetensors file says in its header what
+    stage it is. ``layout`` is the header without such remarks (names, types, shapes), ``weights`` that and the numbers.
+    """
+    path = where / f"{stage}.safetensors"
+    try:
+        with path.open("rb") as file:
+            size = file.read(8)
+            if (length := int.from_bytes(size, "little")) > LARGEST:
+                raise ValueError("its header is too long")
+            header = file.read(length)
+            tensors = json.loads(header)
+            layout = canonical({name: about for name, about in tensors.items() if name != "__metadata__"})
+            whole, weights = hashlib.sha256(size + header), hashlib.sha256(layout)
+            while chunk := file.read(2**20):
+                whole.update(chunk)
+                weights.update(chunk)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise UserError(f"the model {path} is damaged: {error}") from error
+    hashes = {"sha256": whole.hexdigest(), "weights": weights.hexdigest(), "layout": sha256(layout)}
+    return {"stage": stage, "file": path.name, **hashes}
