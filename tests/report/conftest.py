@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fupareto.report import comparison, figures, render, render_comparison
+from fupareto.report import render, render_comparison, style, svg
 from fupareto.report.markup import Safe
 
 Summary = dict[str, Any]
@@ -93,6 +93,149 @@ def make_summary(clients: list[str] | None = None, forget: list[str] | None = No
     }
 
 
+# What an audit leaves, for any clients, with nulls wherever they are allowed ---------------------------------------
+
+ATTACKS = {1: ("confidence", "loss", "margin", "entropy"), 2: ("rmia",), 3: ("lira", "u-lira")}
+LEVELS = {"initial": 0.83, "unlearned": 0.41, "recovered": 0.53, "retrained": 0.51}
+
+
+def _wave(place: int) -> float:
+    return math.sin(1.7 * place + 0.4)
+
+
+def _result(auc: float, spread: float, members: int) -> dict[str, Any]:
+    return {
+        "auc": auc,
+        "low": max(0.0, auc - spread),
+        "high": min(1.0, auc + spread),
+        "balanced_accuracy": 0.5 + 0.8 * abs(auc - 0.5),
+        "tpr_1": 0.012 + 0.2 * max(0.0, auc - 0.5) if members >= 100 else None,
+        "tpr_01": None if members < 1000 else 0.002,
+    }
+
+
+def _membership(stage: str, forget: list[str], tier: int) -> dict[str, Any]:
+    names = [name for level, found in ATTACKS.items() if level <= tier for name in found]
+    names = [name for name in names if name != ("lira" if stage != "initial" else "u-lira")]
+    clients: dict[str, Any] = {}
+    for place, client in enumerate(forget):
+        members = 240 if place % 3 else 40
+        attacks = {
+            name: _result(LEVELS[stage] + 0.03 * _wave(place + 3 * k), 0.045 + 0.03 * (place % 3 == 0), members)
+            for k, name in enumerate(names)
+        }
+        clients[client] = {"members": members, "nonmembers": 40, "attacks": attacks}
+    mean = {}
+    for name in names:
+        auc = sum(values["attacks"][name]["auc"] for values in clients.values()) / len(clients)
+        mean[name] = {"auc": auc, "low": auc - 0.03, "high": auc + 0.03}
+    return {"clients": clients, "mean": mean}
+
+
+def _truth(summary: dict[str, Any], marked: bool) -> dict[str, Any]:
+    first = summary["stages"]["initial"]
+    retrained = {**first, "asr": 0.012 if marked else None, "forget_acc": 0.7931, "r_acc": first["r_acc"] - 0.0031}
+    gaps = {}
+    for place, (stage, own) in enumerate(summary["stages"].items()):
+        gaps[stage] = {
+            key: None if own[key] is None or retrained[key] is None else own[key] - retrained[key]
+            for key in ("asr", "forget_acc", "r_acc")
+        } | {"divergence": 0.31 / (1 + 4 * place), "disagreement": 0.22 / (1 + 3 * place), "distance": 3.1 - place}
+    cost = {"rounds": 200, "seconds": 97.3, "bytes_up": 160_123_456, "bytes_down": 171_234_567}
+    return {**cost, "retrained": retrained, "stages": gaps}
+
+
+def _relearning(summary: dict[str, Any], marked: bool) -> dict[str, Any]:
+    models: dict[str, Any] = {"initial": {"rounds": 0, "curve": [0.8214]}}
+    for stage, speed in (("unlearned", 0.22), ("recovered", 0.19), ("retrained", 0.16)):
+        curve = [0.9 - 0.87 * math.exp(-speed * place) for place in range(31)]
+        back = next((place for place, value in enumerate(curve) if value >= 0.75), None)
+        models[stage] = {"rounds": back, "curve": curve[: back + 1] if back is not None else curve}
+    never = [0.02 + 0.004 * place for place in range(31)]
+    models["retrained"] = {"rounds": None, "curve": never}
+    return {"measure": "asr" if marked else "forget_acc", "goal": 0.75, "limit": 30, "lr": 0.1, "models": models}
+
+
+def _exclusivity(summary: dict[str, Any], forget: list[str], rounds: int) -> dict[str, Any]:
+    before, after = (summary["stages"][stage]["clients"] for stage in ("initial", "recovered"))
+    clients = {}
+    for place, name in enumerate(name for name in before if name not in forget):
+        change = after[name]["accuracy"] - before[name]["accuracy"] + 0.02 * _wave(place)
+        old = before[name]["accuracy"]
+        clients[name] = {"before": old, "after": old + change, "change": change}
+    worst, changes = min(clients, key=lambda n: clients[n]["change"]), [c["change"] for c in clients.values()]
+    conflicts = []
+    for number in range(1, rounds + 1):
+        expands = number % 9 == 0
+        retained = {"min": -0.12 if expands else 0.03, "mean": 0.2, "negative": 2 if expands else 0}
+        conflicts.append(
+            {
+                "round": number,
+                "phase": "expand" if expands else "improve",
+                "forget": {"min": 0.05 + 0.3 * math.exp(-number / 20), "mean": 0.4, "negative": 0},
+                "retained": None if number == 3 else retained,
+            }
+        )
+    return {
+        "clients": clients,
+        "gained": sum(change > 0.005 for change in changes),
+        "lost": sum(change < -0.005 for change in changes),
+        "same": sum(abs(change) <= 0.005 for change in changes),
+        "worst": {"client": worst, "change": clients[worst]["change"]},
+        "conflicts": conflicts,
+    }
+
+
+def _verdict(summary: dict[str, Any], full: bool) -> dict[str, Any]:
+    empty = {"value": None, "low": None, "high": None, "threshold": None}
+    checks = [
+        ("forgotten", "Is the mark of every forgotten client gone?", "shown", 0.0691, 0.05),
+        ("useful", "Is the model as useful as before to those who stay?", "shown", -0.0035, -0.02),
+        ("exclusive", "Was nobody else harmed?", "refuted", -0.1123, -0.1),
+        ("private", "Can an attack not tell the forgotten samples from samples never seen?", "open", 0.571, 0.1),
+        ("alike", "Does it answer on the forgotten data as a retrained model does?", "shown", 0.034, 0.1),
+        ("removed", "Is the knowledge removed rather than hidden?", "shown", 0.5161, 0.5),
+        ("unseen", "Can models that forgot not be told from models that never saw them?", "refuted", 0.97, 0.1),
+        ("novel", "A check of a later version?", "open", 1.5, 2.0),
+    ]
+    made = [
+        empty
+        | {"name": name, "question": question, "result": result, "text": f"what was measured for {name}"}
+        | ({"value": value, "threshold": limit} if full or result == "shown" else {})
+        | ({"low": value - 0.05, "high": min(1.0, value + 0.05)} if full and name in ("private", "unseen") else {})
+        for name, question, result, value, limit in checks
+    ]
+    text = f"{summary['verdict']} Shown: the mark is gone (the worst works in 6.9% of all tries); the model is as "
+    text += (
+        "useful as before. Refuted: nobody else was harmed. Open: attacks cannot tell forgotten samples from others."
+    )
+    return {"checks": made, "text": text}
+
+
+def make_audit(summary: dict[str, Any], tier: int = 3, rounds: int = 40) -> dict[str, Any]:
+    """An audit of a run's summary as tiers 1 to 3 leave it; tier 1 has no retrained model."""
+    forget = summary["forget"]
+    marked = summary["stages"]["initial"]["asr"] is not None
+    stages = [*summary["stages"], *(["retrained"] if tier > 1 else [])]
+    apart = {name: {"auc": 0.9 + 0.05 * _wave(place), "low": 0.8, "high": 1.0} for place, name in enumerate(forget)}
+    return {
+        "format": 1,
+        "created": "2026-05-04T11:11:12+00:00",
+        "seed": 0,
+        "tier": tier,
+        "stages": stages,
+        "membership": {stage: _membership(stage, forget, tier) for stage in stages},
+        "told_apart": {"auc": 0.97, "low": 0.9, "high": 1.0, "with": 32, "without": 31, "clients": apart}
+        if tier > 2
+        else None,
+        "truth": _truth(summary, marked) if tier > 1 else None,
+        "relearning": _relearning(summary, marked) if tier > 1 else None,
+        "exclusivity": _exclusivity(summary, forget, rounds),
+        "thresholds": {"asr": 0.05, "leak": 0.1},
+        "verdict": _verdict(summary, tier > 1),
+    }
+
+
 CONFIG: dict[str, Any] = {
     "name": "demo",
     "seed": 0,
@@ -111,25 +254,46 @@ def rounds() -> Rounds:
     return make_rounds()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
+def lines() -> Rounds:
+    return make_rounds()
+
+
+@pytest.fixture(scope="session")
 def config() -> dict[str, Any]:
     return CONFIG
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make() -> Callable[..., Summary]:
     return make_summary
 
 
+@pytest.fixture
+def audit(summary: Summary) -> dict[str, Any]:
+    return make_audit(summary)
+
+
+@pytest.fixture(scope="session")
+def audit_of() -> Callable[..., dict[str, Any]]:
+    return make_audit
+
+
 @pytest.fixture(scope="session")
 def pages() -> tuple[str, str]:
-    """The report of the synthetic run, and its comparison with itself."""
+    """The report of the synthetic run with its audit, and its comparison with itself."""
     run = make_summary(), make_rounds()
-    return render(*run, CONFIG), render_comparison([("a", *run), ("b", *run)])
+    audit = make_audit(run[0])
+    return render(*run, CONFIG, audit), render_comparison([("a", *run), ("b", *run)], {"a": audit})
 
 
 @pytest.fixture
 def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take most of the time; a test that reads the words around them does without."""
-    for module in (figures, comparison):
-        monkeypatch.setattr(module, "both_widths", lambda *_: Safe("<svg></svg>"))
+    monkeypatch.setattr(svg, "inline", lambda *_: Safe("<svg></svg>"))
+
+
+@pytest.fixture(params=["wide"])
+def one_width(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """A test of what is on figures needs each of them once."""
+    monkeypatch.setattr(style, "WIDTHS", {request.param: style.WIDTHS[request.param]})

@@ -10,7 +10,7 @@ from matplotlib.text import Text
 
 from fupareto.report import bench_figures as figures
 from fupareto.report.labels import label
-from fupareto.report.svg import canvas, style
+from fupareto.report.style import applied, canvas
 
 METHODS = (
     "Retraining",
@@ -137,7 +137,7 @@ def test_the_small_scale_is_named(results: Any, curves: figures.Curves) -> None:
 def test_names_cover_neither_each_other_nor_marks() -> None:
     """Twelve marks in a corner, as they lie when every method is good."""
     places = [(0.1 + 0.05 * (k % 4), 0.8 + 0.03 * (k // 4)) for k in range(12)]
-    with style():
+    with applied():
         figure = canvas(9, 6)
         axes = figure.subplots()
         axes.set(xlim=(0, 1), ylim=(0, 1))

@@ -57,15 +57,28 @@ def look_up(tree: Any, key: str) -> Any:
     """The value at a dotted key; names with dots in them are found too."""
     if key == "":
         return tree
+    if isinstance(tree, list):
+        tree = {str(place): value for place, value in enumerate(tree)}
     for name in tree:
         if key == name or key.startswith(f"{name}."):
             return look_up(tree[name], key[len(name) + 1 :])
     raise KeyError(key)
 
 
-def test_the_numbers_on_the_page_are_those_of_the_summary(summary: Any, pages: tuple[str, str]) -> None:
-    page = Reader(pages[0])
+def agree(page: Reader, truth: Any) -> None:
+    """Every number on the page is the one at its key, and the text says the same."""
     assert not page.open
+    for key, cells in page.numbers.items():
+        expected = look_up(truth, key)
+        for value, text in cells:
+            assert (float(value) if value else None) == expected, key
+            if text.endswith("%"):
+                assert float(text[:-1]) == pytest.approx(100 * expected, abs=0.0501)
+
+
+def test_the_numbers_on_the_page_are_those_of_the_summary(summary: Any, audit: Any, pages: tuple[str, str]) -> None:
+    page = Reader(pages[0])
+    agree(page, summary | {"audit": audit})
     assert "<h1>" + summary["verdict"] + "</h1>" in pages[0]
     for stage, values in summary["stages"].items():
         for key in ("asr", "asr_max", "r_acc", "r_acc_std", "r_acc_min", "forget_acc", "distance"):
@@ -74,14 +87,26 @@ def test_the_numbers_on_the_page_are_those_of_the_summary(summary: Any, pages: t
             assert f"stages.{stage}.clients.{name}.accuracy" in page.numbers
     assert {f"cost.{key}" for key in summary["cost"]} <= set(page.numbers)
     assert {f"phases.{key}" for key in summary["phases"]} <= set(page.numbers)
-    for key, cells in page.numbers.items():
-        truth = look_up(summary, key)
-        for value, text in cells:
-            assert (float(value) if value else None) == truth
-            if text.endswith("%"):
-                assert float(text[:-1]) == pytest.approx(100 * truth, abs=0.0501)
     assert page.numbers["cost.bytes_up"][0][1] == "48.1 MB"
     assert page.numbers["stages.recovered.asr"][0][1] == "2.9%"
+
+
+def test_the_numbers_of_the_audit_are_all_on_the_page(audit: Any, pages: tuple[str, str]) -> None:
+    page = Reader(pages[0])
+    ends = ("auc", "low", "high", "balanced_accuracy", "tpr_1", "tpr_01")
+    wanted = {"audit.told_apart.auc", "audit.told_apart.with", "audit.relearning.goal", "audit.exclusivity.lost"}
+    wanted |= {f"audit.truth.{key}" for key in ("rounds", "seconds", "bytes_up", "bytes_down", "retrained.r_acc")}
+    for stage, found in audit["membership"].items():
+        wanted |= {f"audit.membership.{stage}.mean.confidence.{end}" for end in ends[:3]}
+        for name, client in found["clients"].items():
+            place = f"audit.membership.{stage}.clients.{name}.attacks"
+            wanted |= {f"{place}.{attack}.{end}" for attack in client["attacks"] for end in ends}
+    for stage, gaps in audit["truth"]["stages"].items():
+        wanted |= {f"audit.truth.stages.{stage}.{key}" for key in gaps}
+    wanted |= {f"audit.relearning.models.{stage}.rounds" for stage in audit["relearning"]["models"]}
+    wanted |= {f"audit.exclusivity.clients.{name}.change" for name in audit["exclusivity"]["clients"]}
+    wanted |= {f"audit.verdict.checks.{place}.value" for place in range(len(audit["verdict"]["checks"]))}
+    assert wanted <= set(page.numbers)
 
 
 def test_the_page_loads_and_runs_nothing(pages: tuple[str, str]) -> None:
@@ -104,38 +129,55 @@ def test_ids_are_unique_and_references_resolve(pages: tuple[str, str]) -> None:
         assert local <= set(reader.ids)
 
 
-def test_the_same_run_gives_the_same_page(summary: Any, rounds: Any, config: Any, pages: tuple[str, str]) -> None:
-    assert render(summary, rounds, config) == pages[0]
+@pytest.mark.usefixtures("one_width")
+def test_the_same_run_gives_the_same_page(summary: Any, rounds: Any, config: Any) -> None:
+    assert render(summary, rounds[:9], config) == render(summary, rounds[:9], config)
 
 
-def test_a_name_is_text_wherever_it_stands(make: Any, rounds: Any) -> None:
-    summary = make(NASTY, NASTY[:2])
-    for key in ("name", "method", "dataset", "model", "verdict", "status", "created"):
+@pytest.mark.usefixtures("one_width")
+def test_a_name_is_text_wherever_it_stands(make: Any, rounds: Any, audit_of: Any) -> None:
+    summary = make(NASTY, NASTY[:4])
+    audit = audit_of(summary)
+    for key in ("name", "method", "dataset", "model", "verdict", "status", "created", "part"):
         summary[key] = NASTY[0]
     summary["missing"] = {NASTY[0]: NASTY[0]}
     summary["phases"] = {NASTY[0]: 3}
     summary["versions"] = {NASTY[0]: NASTY[0]}
-    rounds[0] |= {"note": NASTY[0], "phase": NASTY[0], "stage": NASTY[0], "missing": {NASTY[0]: NASTY[0]}}
+    rounds[1] |= {"note": NASTY[0], "phase": NASTY[0], "stage": NASTY[0], "missing": {NASTY[0]: NASTY[0]}}
     config = {NASTY[0]: {NASTY[1]: [NASTY[0]]}}
-    report = render(summary, rounds, config)
-    for page in (report, render_comparison([(NASTY[0], summary, rounds)])):
+    audit["verdict"]["text"] = audit["created"] = NASTY[0]
+    audit["verdict"]["checks"][0] |= dict.fromkeys(("name", "question", "result", "text"), NASTY[0])
+    audit["exclusivity"]["worst"]["client"] = NASTY[0]
+    for found in audit["membership"].values():
+        for client in found["clients"].values():
+            client["attacks"][NASTY[0]] = client["attacks"]["loss"]
+    report = render(summary, rounds[:6], config, audit)
+    for page in (report, render_comparison([(NASTY[0], summary, rounds[:6])], {NASTY[0]: audit})):
         reader = Reader(page)
         assert "script" not in reader.tags
         assert reader.text.count(NASTY[0]) > 5
         assert "\x07" not in page
         page.encode()
-    assert "&lt;script&gt;" in report.split("<svg", 3)[3]  # the second figure names the clients
+    drawings = re.findall(r"<figure id=\"figure-(\w+)\">(.*?)</figure>", report, flags=re.DOTALL)
+    naming = {name for name, drawing in drawings if "&lt;scrip" in drawing}
+    assert naming == {"clients", "membership", "search", "convergence", "trajectory"}  # by client, or by phase
     assert {"bell\ufffd", "医院", "$x^2_{$", 'id="x" url(#y)'} <= set(re.split(r"\n\s*|\d+\.\d%", Reader(report).text))
 
 
 @pytest.mark.usefixtures("no_drawing")
-def test_what_was_not_measured_is_a_dash_that_says_so(summary: Any, rounds: Any, config: Any) -> None:
+def test_what_was_not_measured_is_a_dash_that_says_so(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
     def empty(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: empty(inner) for key, inner in value.items()}
         return None if isinstance(value, float | int) else value
 
-    page = render(empty(summary), [{"round": 1, "stage": "unlearned", "phase": "improve"}], config)
+    line = {"round": 1, "stage": "unlearned", "phase": "improve"}
+    reader = Reader(render(empty(summary), [line], config, empty(audit)))
+    assert reader.numbers["audit.membership.recovered.clients.3.attacks.loss.tpr_01"] == [
+        ("", "too few samples to see")
+    ]
+    assert not re.search(r"\bNone\b|\bnan\b", reader.text)
+    page = render(empty(summary), [line], config)
     reader = Reader(page)
     assert reader.numbers["stages.recovered.r_acc"] == [("", "–")] * 2
     assert '<abbr title="not measured">–</abbr>' in page
@@ -226,3 +268,5 @@ def test_a_comparison_has_every_run_and_its_numbers(summary: Any, rounds: Any) -
     assert "40 of 45 runs are drawn" in many
     assert "would hide each other" in many
     assert "runs.44.cost.rounds" in Reader(many).numbers
+    audited = render_comparison([("ours", summary, rounds)] * 2, {"ours": {"membership": {}, "truth": None}})
+    assert Reader(audited).numbers["runs.0.audit.membership.recovered.mean.confidence.auc"] == [("", "–")]

@@ -4,30 +4,16 @@ A method has the same colour, dash and mark in both; up to fifteen methods no tw
 on colour alone.
 """
 
-import io
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from fupareto.report import style, svg
 from fupareto.report.aggregate import Results, aggregate, known_as, known_by
-from fupareto.report.figures import series, zoom
-from fupareto.report.labels import Place
+from fupareto.report.labels import between
 from fupareto.report.labels import label as write
-from fupareto.report.svg import (
-    FORGET,
-    INK,
-    MUTED,
-    NEUTRAL,
-    PAPER,
-    RETAINED,
-    WIDE,
-    canvas,
-    percent_axis,
-    round_ticks,
-    short,
-    style,
-)
+from fupareto.report.view import series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,35 +22,25 @@ if TYPE_CHECKING:
 Rounds = list[dict[str, Any]]
 Curves = Mapping[str, Mapping[str, Sequence[Rounds]]]  # setting -> label -> seeds -> rounds
 
-COLOURS = (RETAINED, FORGET, "#1f7452", "#7b3f98", NEUTRAL, "#856404")
-DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)), (0, (1, 1)))
-SHAPES = "os^DvPX<>*ph8Hd"
-FIRST_LINEAR = 0.01  # up to this ASR the axis is linear, then logarithmic
-LOGARITHMIC = f"logarithmic above {FIRST_LINEAR:.0%}"
 FAR = 3.0  # retraining this many times longer than everything else is cut off at the edge
 
 
 def files(results: Results, curves: Curves, setting: str) -> dict[str, bytes]:
     """Return the figures of a setting by name and ending, as in ``pareto.svg``; none for what was not measured."""
-    drawings = {}
-    with style():
+    drawings: dict[str, bytes] = {}
+    with style.applied():
         for name, figure in (
             ("convergence", convergence(results, curves, setting)),
             ("pareto", pareto(results, setting)),
         ):
             if figure is not None:
-                drawings[f"{name}.svg"], drawings[f"{name}.png"] = _svg(figure), _png(figure)
+                drawings |= svg.to_files(figure, name)
     return drawings
 
 
 def look(results: Results, label: str) -> dict[str, Any]:
     """Return the colour, dash and mark of a method."""
-    index = _index(results, label)
-    return {
-        "color": COLOURS[index % len(COLOURS)],
-        "linestyle": DASHES[index % len(DASHES)],
-        "marker": SHAPES[index % len(SHAPES)],
-    }
+    return style.run_mark(_index(results, label))
 
 
 def _index(results: Results, label: str) -> int:
@@ -73,7 +49,9 @@ def _index(results: Results, label: str) -> int:
 
 def _heading(figure: "Figure", results: Results, setting: str) -> None:
     scale = f" ({results['scale']} scale)" if results["scale"] != "full" else ""
-    figure.suptitle(short(f"{results['title']}: {setting}{scale}", 100), x=0.01, ha="left", size=11, color=INK)
+    figure.suptitle(
+        style.short(f"{results['title']}: {setting}{scale}", 100), x=0.01, ha="left", size=11, color=style.INK
+    )
 
 
 # Round by round --------------------------------------------------------------------------------------------------
@@ -87,13 +65,13 @@ def convergence(results: Results, curves: Curves, setting: str) -> "Figure | Non
         return None
     from matplotlib.lines import Line2D
 
-    figure = canvas(WIDE, 8.6 + 0.2 * (len(labels) // 4))
+    figure = style.canvas(style.WIDE, 8.6 + 0.2 * (len(labels) // 4))
     panels = list(figure.subplots(3, 1, sharex=True))
     last = _edge(results, {label: found[label] for label in labels})
     first = next((row for row in aggregate(results) if (row.setting, row.stage) == (setting, "initial")), None)
     known = known_by(results, setting)
     titles = {
-        known: f"{known_as(known)} (lower is better; {LOGARITHMIC})",
+        known: f"{known_as(known)} (lower is better; {style.LOGARITHMIC})",
         "r_acc": "R-Acc (higher is better)",
         "distance": "Distance from the initial model",
     }
@@ -104,11 +82,11 @@ def convergence(results: Results, curves: Curves, setting: str) -> "Figure | Non
     _heading(figure, results, setting)
     panels[2].set_xlabel("round")
     panels[2].set_xlim(0, last + max(1, last // 100))
-    panels[2].xaxis.set_major_locator(round_ticks(WIDE))
+    panels[2].xaxis.set_major_locator(style.round_ticks(style.WIDE))
     handles = [_handle(results, label, found[label], last) for label in labels]
-    handles.append(Line2D([], [], color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="initial model"))
+    handles.append(Line2D([], [], color=style.MUTED, linewidth=1, linestyle=style.DASHED, label="initial model"))
     if any(_recovery(rounds) for label in labels for rounds in found[label]):
-        handles.append(Line2D([], [], color=INK, linestyle="none", **_TICK, label="recovery begins"))
+        handles.append(Line2D([], [], color=style.INK, linestyle="none", **_TICK, label="recovery begins"))
     figure.legend(handles=handles, loc="outside lower center", ncols=4, handlelength=3.5)
     return figure
 
@@ -118,21 +96,20 @@ def _finish(axes: "Axes", key: str, levels: list[float], initial: float | None) 
     from matplotlib.ticker import MaxNLocator
 
     if not levels:
-        axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", va="center", color=MUTED)
+        style.nothing(axes)
     if key == "distance":
         axes.set_ylim(bottom=0)
         axes.grid(axis="y")
         axes.yaxis.set_major_locator(MaxNLocator(5))
         return
-    if initial is not None:
-        axes.axhline(initial, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    style.level(axes, initial)
     if key == "r_acc":
-        percent_axis(axes, "y", *zoom(levels + ([initial] if initial is not None else []), 0.1))
+        style.percent_axis(axes, "y", *style.zoom(levels + ([initial] if initial is not None else []), 0.1))
     else:
-        _remembered(axes, "y")
+        style.remembered_axis(axes, "y")
 
 
-_MARK: dict[str, Any] = {"markersize": 6.5, "markeredgecolor": PAPER, "markeredgewidth": 0.5}
+_MARK: dict[str, Any] = {"markersize": 6.5, "markeredgecolor": style.PAPER, "markeredgewidth": 0.5}
 _TICK: dict[str, Any] = {"marker": "|", "markersize": 15, "markeredgewidth": 1.6}
 
 
@@ -183,7 +160,7 @@ def _handle(results: Results, label: str, seeds: Sequence[Rounds], last: int) ->
     from matplotlib.lines import Line2D
 
     length = max(map(len, seeds))
-    text = short(label, 24) + (f" (to {length})" if length > last else "")
+    text = style.short(label, 24) + (f" (to {length})" if length > last else "")
     return Line2D([], [], linewidth=1.4, label=text, **_MARK, **look(results, label))
 
 
@@ -198,7 +175,7 @@ def pareto(results: Results, setting: str) -> "Figure | None":
         return None
     from matplotlib.lines import Line2D
 
-    figure = canvas(WIDE, 6.4)
+    figure = style.canvas(style.WIDE, 6.4)
     axes = figure.subplots()
     places = {(row.label, row.stage): (float(row.mean[known] or 0), float(row.mean["r_acc"] or 0)) for row in rows}
     ends = {label: place for (label, _), place in places.items()}  # the last stage of each
@@ -206,61 +183,29 @@ def pareto(results: Results, setting: str) -> "Figure | None":
         mark = _mark(results, label)
         if place != ends[label]:
             axes.annotate("", ends[label], place, arrowprops={"arrowstyle": "->", "color": mark["color"], "lw": 0.8})
-            mark |= {"markerfacecolor": PAPER}
+            mark |= {"markerfacecolor": style.PAPER}
         axes.plot(*place, linestyle="none", zorder=3 if stage != "initial" else 2, **mark)
-    _remembered(axes, "x")
-    percent_axis(axes, "y", *zoom([y for _, y in places.values()], 0.1))
+    style.remembered_axis(axes, "x")
+    style.percent_axis(axes, "y", *style.zoom([y for _, y in places.values()], 0.1))
     axes.set_title("Better is up and to the left")
-    axes.set_xlabel(f"{known_as(known)} (lower is better; {LOGARITHMIC})")
+    axes.set_xlabel(f"{known_as(known)} (lower is better; {style.LOGARITHMIC})")
     axes.set_ylabel("R-Acc (higher is better)")
     _heading(figure, results, setting)
     if any(stage == "recovered" for _, stage in places):
-        looks = (("before recovery", PAPER), ("after recovery, or where there is none", NEUTRAL))
-        handles = [Line2D([], [], linestyle="none", marker="o", color=NEUTRAL, mfc=f, label=name) for name, f in looks]
+        looks = (("before recovery", style.PAPER), ("after recovery, or where there is none", style.NEUTRAL))
+        handles = [
+            Line2D([], [], linestyle="none", marker="o", color=style.NEUTRAL, mfc=f, label=name) for name, f in looks
+        ]
         figure.legend(handles=handles, loc="outside lower center", ncols=2)
-    figure.draw_without_rendering()  # labels are placed where the layout has put the marks
-    ways = [_between(place, ends[label]) for (label, _), place in places.items() if place != ends[label]]
-    names = [(short(label, 26), place, _mark(results, label)["color"]) for label, place in ends.items()]
+    style.settle(figure)  # labels are placed where the layout has put the marks
+    ways = [between(place, ends[label]) for (label, _), place in places.items() if place != ends[label]]
+    names = [(style.short(label, 26), place, _mark(results, label)["color"]) for label, place in ends.items()]
     write(axes, names, [*places.values(), *chain(*ways)])
     return figure
 
 
-def _between(start: Place, end: Place) -> list[Place]:
-    return [(start[0] + t / 5 * (end[0] - start[0]), start[1] + t / 5 * (end[1] - start[1])) for t in range(1, 5)]
-
-
 def _mark(results: Results, label: str) -> dict[str, Any]:
     if label not in [m["label"] for m in results["methods"]]:
-        return {"color": INK, "marker": "+", "markersize": 12, "markeredgewidth": 2.2}
+        return {"color": style.INK, "marker": "+", "markersize": 12, "markeredgewidth": 2.2}
     drawn = look(results, label)
     return {"color": drawn["color"], "marker": drawn["marker"], "markersize": 8, "markeredgewidth": 1.2}
-
-
-def _remembered(axes: "Axes", which: str) -> None:
-    """Make an axis for ASR, or forget accuracy: methods differ where it is low, so low values get half of it."""
-    from matplotlib.ticker import FixedLocator, NullLocator
-
-    ticks = [0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1]
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    (axes.set_xscale if which == "x" else axes.set_yscale)("symlog", linthresh=FIRST_LINEAR)
-    (axes.set_xlim if which == "x" else axes.set_ylim)(-0.0012, 1.15)
-    axis.set_major_locator(FixedLocator(ticks))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
-    axes.grid(axis="x" if which == "x" else "y")
-
-
-# As files --------------------------------------------------------------------------------------------------------
-
-
-def _svg(figure: "Figure") -> bytes:
-    """Return a drawing that is the same whenever it is made, with a font that every viewer can replace."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None}, facecolor=PAPER)
-    return buffer.getvalue().replace(b"'DejaVu Sans'", b"'DejaVu Sans', sans-serif")
-
-
-def _png(figure: "Figure") -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None}, facecolor=PAPER)
-    return buffer.getvalue()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fupareto.report.svg import MUTED
+from fupareto.report.style import MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +16,8 @@ Box = tuple[float, float, float, float]  # left, bottom, right, top
 def label(axes: "Axes", names: Sequence[tuple[str, Place, str]], marks: Sequence[Place]) -> None:
     """Write each name, in a colour, beside its mark, at the nearest place where it covers no other name and no mark."""
     size, per_point = 9.0, axes.figure.dpi / 72
-    taken = [_around(*(axes.transData.transform(mark) / per_point)) for mark in marks]
+    spots = {tuple(round(value) for value in axes.transData.transform(mark) / per_point) for mark in marks}
+    taken = [_around(x, y) for x, y in sorted(spots)]
     frame = tuple(value / per_point for value in axes.bbox.extents)
     for name, place, colour in sorted(names, key=lambda item: -item[1][1]):
         x, y = axes.transData.transform(place) / per_point
@@ -35,6 +36,11 @@ def label(axes: "Axes", names: Sequence[tuple[str, Place, str]], marks: Sequence
             color=colour,
             arrowprops={"arrowstyle": "-", "color": MUTED, "lw": 0.7, "shrinkB": 4} if _away(box, x, y) > 14 else None,
         ).set_in_layout(False)
+
+
+def between(start: Place, end: Place) -> list[Place]:
+    """Places on the way from a mark to another, for lines that names should not cover."""
+    return [(start[0] + t / 5 * (end[0] - start[0]), start[1] + t / 5 * (end[1] - start[1])) for t in range(1, 5)]
 
 
 def _around(x: float, y: float) -> Box:

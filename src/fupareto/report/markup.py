@@ -96,9 +96,35 @@ def size(n_bytes: float) -> str:
     return f"{n_bytes / factor:,.1f} {unit}".replace(",", "\u202f")
 
 
-def number(key: str | None, value: object, form: Callable[[float], str], name: str = "span", **attributes: Any) -> Safe:
-    """One number as an element: `data-key` is its place in `summary.json`, `data-value` the exact value."""
+def score(value: float) -> str:
+    """A number between 0 and 1 that is no share, such as an AUC."""
+    return f"{value:.3f}".replace("-", "−")
+
+
+def number(
+    key: str | None,
+    value: object,
+    form: Callable[[float], str],
+    name: str = "span",
+    absent: str | None = None,
+    **attributes: Any,
+) -> Safe:
+    """One number as an element: `data-key` is its place in `summary.json`, `data-value` the exact value.
+
+    A number of the audit has a key that begins with `audit.`; the rest is its place in `audit.json`. `absent` is what
+    stands where there is no number.
+    """
     known = measured(value)
-    shown: object = form(known) if known is not None else tag("abbr", "–", title="not measured")
+    nothing = tag("abbr", "–", title="not measured") if absent is None else tag("small", absent, class_="absent")
+    shown: object = form(known) if known is not None else nothing
     exact = "" if known is None else repr(known)
     return tag(name, shown, data_key=key, data_value=exact if key else None, **attributes)
+
+
+def interval(key: str, found: Any, low: str = "low", high: str = "high") -> Safe | None:
+    """The interval of a number, "0.480–0.580"; `found` is the object at `key` that holds its ends."""
+    ends = [found.get(end) if isinstance(found, dict) else None for end in (low, high)]
+    if measured(ends[0]) is None or measured(ends[1]) is None:
+        return None
+    first, last = (number(f"{key}.{end}", value, score) for end, value in zip((low, high), ends, strict=True))
+    return tag("small", first, "–", last, class_="interval")

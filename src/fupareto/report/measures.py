@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fupareto.report.markup import decimal, percent
+from fupareto.report.markup import decimal, percent, score
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,16 @@ MEASURES = (
         "forget_acc",
         "Forget accuracy",
         "context",
-        "Accuracy on ordinary data of the clients to be forgotten. It need not fall to zero: a model that "
-        "never saw them would still recognise much of it.",
+        "Accuracy on the data to be forgotten, as their owners have them. It need not fall to zero: a model that "
+        "never saw them may still be right on many of them.",
     ),
     Measure(
         "mia_auc",
         "Membership attack (AUC)",
         "near 0.5 is better",
-        "How well an attacker can tell that the forgotten data were used for training; 0.5 is a coin toss.",
-        lambda value: f"{value:.3f}",
+        "How well an attacker can tell that the forgotten data were used for training; 0.5 is a coin toss, and "
+        "below 0.5 is a leak too.",
+        score,
     ),
     Measure(
         "distance",
@@ -62,6 +63,7 @@ MEASURES = (
         decimal,
     ),
 )
+BY_KEY = {measure.key: measure for measure in MEASURES}
 STAGE_MEANING = {
     "initial": "as trained by everyone",
     "unlearned": "after forgetting",

@@ -1,31 +1,38 @@
 """What does the reader open? One HTML document, complete in itself: no script, no request, no other file."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import Any
 
-from fupareto.report import comparison, record, sections
+from fupareto.report import attacks, audit, comparison, record, sections
 from fupareto.report.markup import Safe, join, tag
 from fupareto.report.view import Run
 
-# The report of a run, top to bottom. A new part of the report is one more function here.
-SECTIONS: tuple[Callable[[Run], Safe | None], ...] = (
-    sections.header,
-    sections.tiles,
-    sections.stages,
-    sections.convergence,
-    sections.clients,
-    record.rounds,
-    record.cost,
-    record.missing,
-    record.provenance,
+# A page, top to bottom, after its head: name of the section, its entry in the list of contents, what writes it.
+# A new part of the report is one more line here.
+Sections = tuple[tuple[str, str, Callable[[Any], Safe | None]], ...]
+SECTIONS: Sections = (
+    ("verdict", "Audit", audit.verdict),
+    ("stages", "Models", sections.stages),
+    ("trajectory", "Trajectory", sections.trajectory),
+    ("convergence", "Convergence", sections.convergence),
+    ("clients", "Clients", sections.clients),
+    ("membership", "Membership", attacks.membership),
+    ("truth", "Retraining", audit.truth),
+    ("relearning", "Relearning", audit.relearning),
+    ("exclusivity", "Others", audit.exclusivity),
+    ("rounds", "Rounds", record.rounds),
+    ("cost", "Cost", record.cost),
+    ("missing", "Missing", record.missing),
+    ("provenance", "Provenance", record.provenance),
 )
-COMPARISON: tuple[Callable[[list[Run]], Safe | None], ...] = (
-    comparison.header,
-    comparison.from_to,
-    comparison.table,
-    comparison.curves,
-    comparison.verdicts,
+COMPARISON: Sections = (
+    ("from-to", "Stages", comparison.from_to),
+    ("table", "Numbers", comparison.table),
+    ("trajectories", "Trajectories", comparison.trajectories),
+    ("curves", "Convergence", comparison.curves),
+    ("membership", "Membership", comparison.membership),
+    ("verdicts", "Verdicts", comparison.verdicts),
 )
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -50,13 +57,30 @@ def _document(title: str, *content: object) -> str:
     return f"<!doctype html>\n{tag('html', tag('head', head), tag('body', body), lang='en')}\n"
 
 
-def render(summary: dict[str, Any], rounds: list[dict[str, Any]], config: dict[str, Any]) -> str:
-    """The report of one run, from its `summary.json`, `rounds.jsonl` and configuration."""
-    run = Run(str(summary.get("name") or "unnamed"), summary, rounds, config)
-    return _document(f"{run.name} · unlearning report", *(part(run) for part in SECTIONS))
+def _body(layout: Sections, subject: Run | list[Run]) -> tuple[Safe, ...]:
+    """The sections that have something to say, with a list of them in front."""
+    written = [(name, entry, content) for name, entry, write in layout if (content := write(subject)) is not None]
+    links = [tag("a", entry, href=f"#{name}") for name, entry, _ in written]
+    return (tag("nav", *links, aria_label="On this page"), *(content for _, _, content in written))
 
 
-def render_comparison(runs: list[tuple[str, dict[str, Any], list[dict[str, Any]]]]) -> str:
-    """The comparison of runs, each given as its name, summary and rounds."""
-    views = [Run(name, summary, rounds) for name, summary, rounds in runs]
-    return _document("Comparison of runs", *(part(views) for part in COMPARISON))
+def render(
+    summary: dict[str, Any],
+    rounds: list[dict[str, Any]],
+    config: dict[str, Any],
+    audit: dict[str, Any] | None = None,
+) -> str:
+    """The report of one run, from its `summary.json`, `rounds.jsonl`, configuration and, if made, `audit.json`."""
+    run = Run(str(summary.get("name") or "unnamed"), summary, rounds, config, audit or {})
+    body = _body(SECTIONS, run)
+    return _document(f"{run.name} · unlearning report", sections.header(run), sections.tiles(run), *body)
+
+
+def render_comparison(
+    runs: list[tuple[str, dict[str, Any], list[dict[str, Any]]]],
+    audits: Mapping[str, dict[str, Any] | None] | None = None,
+) -> str:
+    """The comparison of runs, each given as its name, summary and rounds; `audits` are by name, where there are any."""
+    audits = audits or {}
+    views = [Run(name, summary, rounds, audit=audits.get(name) or {}) for name, summary, rounds in runs]
+    return _document("Comparison of runs", comparison.header(views), *_body(COMPARISON, views))

@@ -5,19 +5,21 @@ from itertools import groupby
 from statistics import median
 from typing import Any
 
-from fupareto.report.figures import MARKERS, OTHER, rank
+from fupareto.report.figures.cost import compared
 from fupareto.report.markup import (
     Safe,
     count,
     decimal,
     duration,
+    join,
     measured,
     number,
     percent,
     size,
     tag,
 )
-from fupareto.report.sections import section
+from fupareto.report.parts import cell, figure, note, row, section, table
+from fupareto.report.style import MARKERS, OTHER, rank
 from fupareto.report.view import ACTIVITY, FAILED, Run, outcome
 
 PHASES = {
@@ -29,35 +31,29 @@ PHASES = {
 }
 
 
-def _scroll(table: Safe, label: str) -> Safe:
-    return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
-
-
 def rounds(run: Run) -> Safe:
     """What the rounds did: how many of each kind, and how the step was found."""
+    title = "What each round did"
     if not run.history and not run.counts:
-        return section("rounds", "What each round did", tag("p", "No rounds were recorded.", class_="note"))
+        return section("rounds", title, note("No rounds were recorded."))
     own = run.summary.get("phases") or {}
     rows = []
     for phase, times in sorted(run.counts.items(), key=lambda pair: rank(pair[0])):
         shape = tag("span", MARKERS.get(phase, OTHER)[1], class_="shape", aria_hidden="true")
         key = f"phases.{phase}" if phase in own else None
-        rows.append(
-            tag(
-                "tr",
-                tag("th", shape, phase, scope="row"),
-                number(key, times, count, "td", class_="number"),
-                tag("td", PHASES.get(phase, "")),
-            )
-        )
-    heads = tag(
-        "tr",
-        tag("th", "kind", scope="col"),
-        tag("th", "rounds", scope="col", class_="number"),
-        tag("th", "what happened", scope="col"),
+        rows.append(row(join(shape, phase), cell(number(key, times, count)), tag("td", PHASES.get(phase, ""))))
+    caption = (
+        "Above, the step that each round accepted, on a logarithmic axis; the thin line spans the steps that it tried, "
+        "and a cross marks a round that accepted none. Below, what kind of round it was."
     )
-    table = tag("table", tag("thead", heads), tag("tbody", *rows), class_="plain kinds")
-    return section("rounds", "What each round did", table, _steps(run), _log(run))
+    return section(
+        "rounds",
+        title,
+        table(["kind", "rounds", "what happened"], rows, title, "kinds", words=(0, 2)),
+        _steps(run),
+        figure("search", run, caption, "The rounds of this method search no step.") if run.history else None,
+        _log(run),
+    )
 
 
 def _steps(run: Run) -> Safe | None:
@@ -82,51 +78,85 @@ def _log(run: Run) -> Safe | None:
     """Every round, one line each."""
     if not run.history:
         return None
-    titles = ("round", "stage", "kind", "steps tried", "step", "ASR", "R-Acc", "distance", "time", "note")
-    heads = [
-        tag("th", title, scope="col", class_=None if title in ("stage", "kind", "note") else "number")
-        for title in titles
-    ]
+    columns = (
+        ("step", "step", decimal),
+        (run.forgetting, run.forgetting_title, percent),
+        ("r_acc", "R-Acc", percent),
+        ("distance", "distance", decimal),
+        ("seconds", "time", duration),
+    )
     rows = []
     for record in run.history:
         stage = str(record.get("stage", ""))
         rows.append(
             tag(
                 "tr",
-                tag("td", record.get("round", ""), class_="number"),
+                cell(record.get("round", "")),
                 tag("td", ACTIVITY.get(stage, stage)),
                 tag("td", outcome(record)),
-                number(None, len(record.get("tried") or []), count, "td", class_="number"),
-                *(
-                    number(None, record.get(key), form, "td", class_="number")
-                    for key, form in (
-                        ("step", decimal),
-                        ("asr", percent),
-                        ("r_acc", percent),
-                        ("distance", decimal),
-                        ("seconds", duration),
-                    )
-                ),
+                cell(number(None, len(record.get("tried") or []), count)),
+                *(cell(number(None, record.get(key), form)) for key, _, form in columns),
                 tag("td", record.get("note") or ""),
             )
         )
-    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="plain dense")
-    summary = tag("summary", f"Every round ({count(len(rows))})")
-    return tag("details", summary, _scroll(table, "Every round"), class_="log")
+    heads = ["round", "stage", "kind", "steps tried", *(title for _, title, _ in columns), "note"]
+    content = table(heads, rows, "Every round", "dense", words=(1, 2, len(heads) - 1))
+    return tag("details", tag("summary", f"Every round ({count(len(rows))})"), content, class_="log")
+
+
+COSTS = (
+    ("rounds", "rounds", count),
+    ("seconds", "time", duration),
+    ("bytes_up", "sent by clients", size),
+    ("bytes_down", "sent to clients", size),
+)
 
 
 def cost(run: Run) -> Safe:
-    """What the run cost in rounds, time and traffic."""
-    spent = run.summary.get("cost") or {}
-    items = []
-    for key, title, form in (
-        ("rounds", "rounds", count),
-        ("seconds", "time", duration),
-        ("bytes_up", "sent by clients", size),
-        ("bytes_down", "sent to clients", size),
-    ):
-        items.append(tag("div", tag("dt", title), number(f"cost.{key}", spent.get(key), form, "dd")))
-    return section("cost", "What it cost", tag("dl", *items, class_="facts"))
+    """What the run cost in rounds, time and traffic, and what retraining cost where that is known."""
+    spent, anew = run.summary.get("cost") or {}, run.audited("truth")
+    title = "What it cost"
+    if not anew:
+        items = [
+            tag("div", tag("dt", name), number(f"cost.{key}", spent.get(key), form, "dd")) for key, name, form in COSTS
+        ]
+        return section("cost", title, tag("dl", *items, class_="facts"))
+    rows = []
+    for key, name, form in COSTS:
+        own, other = measured(spent.get(key)), measured(anew.get(key))
+        times = other / own if own and other is not None else None
+        rows.append(
+            row(
+                name.capitalize(),
+                cell(number(f"cost.{key}", own, form)),
+                cell(number(f"audit.truth.{key}", other, form)),
+                cell(number(None, times, _times)),
+            )
+        )
+    caption = "Solid bars are this run, hatched bars retraining without the forgotten data."
+    return section(
+        "cost",
+        title,
+        tag("p", _beside(run)),
+        figure("cost", run, caption, "Nothing is known of both, so there is nothing to draw."),
+        table(["", "this run", "retraining", "retraining / this run"], rows, title),
+    )
+
+
+def _times(value: float) -> str:
+    return f"{value:.1f} ×" if value >= 1 else f"{value:.2f} ×"
+
+
+def _beside(run: Run) -> str:
+    """Retraining beside this run, in words."""
+    ratios = [(what, other / own) for what, own, other, _ in compared(run) if own]
+    if not ratios:
+        return ""
+    parts = [f"{_times(ratio).replace(' ×', ' times')} the {what}" for what, ratio in ratios]
+    *most, last = parts
+    text = f"Retraining took {' and '.join(filter(None, [', '.join(most), last]))} of this run."
+    dearer = [what for what, ratio in ratios if ratio < 1]
+    return text + (f" This run was dearer than retraining in {' and '.join(dearer)}." if dearer else "")
 
 
 def _ranges(numbers: list[int]) -> str:
@@ -147,26 +177,15 @@ def missing(run: Run) -> Safe:
         when = [place for place, _ in times if isinstance(place, int)]
         reasons = list(dict.fromkeys(reason for _, reason in times))
         side = "to be forgotten" if name in run.forget else "retained"
-        rows.append(
-            tag(
-                "tr",
-                tag("th", tag("bdi", name), scope="row"),
-                tag("td", side),
-                tag("td", len(when) if when else "–", class_="number"),
-                tag("td", _ranges(when) or "–"),
-                tag("td", "; ".join(reasons) or "–"),
-            )
-        )
-    heads = [
-        tag("th", title, scope="col", class_="number" if title == "rounds missed" else None)
-        for title in ("client", "side", "rounds missed", "which", "reason")
-    ]
-    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="plain")
+        texts = [tag("td", text) for text in (_ranges(when) or "–", "; ".join(reasons) or "–")]
+        rows.append(row(tag("bdi", run.shown(name)), tag("td", side), cell(len(when) if when else "–"), *texts))
+    heads = ["client", "side", "rounds missed", "which", "reason"]
+    content = table(heads, rows, "Missing clients", words=(0, 1, 3, 4))
     warning = None
     if any(name in run.forget for name in run.absences):
         text = "A client to be forgotten did not always answer. A missing client is never counted as forgotten."
         warning = tag("p", text, class_="warning")
-    return section("missing", "Missing clients", warning, _scroll(table, "Missing clients"))
+    return section("missing", "Missing clients", warning, content)
 
 
 def _flat(value: Any, path: str = "") -> list[tuple[str, str]]:
@@ -191,7 +210,11 @@ def provenance(run: Run) -> Safe:
         if about.get(key) is not None
     ]
     facts += [(f"{package} version", str(version)) for package, version in (about.get("versions") or {}).items()]
-    content = _pairs(_flat(run.config)) if run.config else tag("p", "No configuration was recorded.", class_="note")
+    facts += [
+        (f"audit {key}", str(run.audited(key))) for key in ("created", "seed", "tier") if run.audited(key) is not None
+    ]
+    facts += [(f"audit threshold {key}", text) for key, text in _flat(run.audited("thresholds") or {}) if key]
+    content = _pairs(_flat(run.config)) if run.config else note("No configuration was recorded.")
     return section(
         "provenance",
         "Provenance",

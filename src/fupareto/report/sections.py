@@ -1,6 +1,9 @@
-"""What came out of the run? The page's sections on results: verdict, stages, convergence, clients."""
+"""What came out of the run? The page's sections on results: verdict, stages, trajectory, convergence, clients."""
 
-from fupareto.report import figures
+import re
+
+from fupareto.report.figures.by_round import MOST_MARKS
+from fupareto.report.figures.clients import MOST_BARS
 from fupareto.report.markup import (
     Safe,
     count,
@@ -14,47 +17,50 @@ from fupareto.report.markup import (
     points,
     tag,
 )
-from fupareto.report.measures import MEASURES, STAGE_MEANING
+from fupareto.report.measures import BY_KEY, MEASURES, STAGE_MEANING, Measure
+from fupareto.report.parts import cell, figure, note, row, section, table
 from fupareto.report.view import STAGES, Run
 
-
-def section(name: str, title: str, *content: object) -> Safe:
-    """A titled part of the page."""
-    return tag("section", tag("h2", title, id=f"{name}-title"), *content, id=name, aria_labelledby=f"{name}-title")
+LONGEST_TITLE = 170  # characters of a verdict that are read as one
 
 
-def figure(drawing: Safe | None, caption: object, absent: str) -> Safe:
-    """A figure with its caption, or a note in its place."""
-    if drawing is None:
-        return tag("p", absent, class_="note")
-    return tag("figure", drawing, tag("figcaption", caption))
+def headline(verdict: str) -> tuple[str, str]:
+    """The verdict's first sentences, as many as make a title, and the rest."""
+    sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z])", verdict.strip())
+    shown = 1
+    while shown < len(sentences) and len(" ".join(sentences[: shown + 1])) <= LONGEST_TITLE:
+        shown += 1
+    return " ".join(sentences[:shown]), " ".join(sentences[shown:])
+
+
+def _asked(run: Run) -> Safe:
+    """Who or what must be forgotten by which model."""
+    about = run.summary
+    learner = join("a model", " (", about["model"], ")") if about.get("model") else escape("a model")
+    owners = f"{run.owners} clients"
+    data = join(" on ", about["dataset"]) if about.get("dataset") else None
+    if not run.forget:
+        return join(f"{owners} trained ", learner, " together", data, "; nothing has been forgotten yet.")
+    method = join(" Method: ", tag("strong", about["method"]), ".") if about.get("method") else None
+    if run.part:
+        who = join("To be forgotten by ", learner, f" that {owners} trained", data, ": ", tag("strong", run.part))
+    else:
+        kind = "Client " if len(run.forget) == 1 else "Clients "
+        who = join(kind, names(run.forget), f", of {owners} in all, must be forgotten by ", learner, " trained", data)
+    return join(who, ".", method)
 
 
 def header(run: Run) -> Safe:
     """Verdict first, then what was asked."""
-    about = run.summary
-    status = str(about.get("status") or "unknown")
-    learner = join("a model", " (", about["model"], ")") if about.get("model") else escape("a model")
-    owners = f"{len(about.get('clients') or [])} clients"
-    data = join(" on ", about["dataset"]) if about.get("dataset") else None
-    if run.forget:
-        lede = join(
-            "Client " if len(run.forget) == 1 else "Clients ",
-            names(run.forget),
-            f", of {owners} in all, must be forgotten by ",
-            learner,
-            " trained",
-            data,
-            ".",
-            join(" Method: ", tag("strong", about["method"]), ".") if about.get("method") else None,
-        )
-    else:
-        lede = join(f"{owners} trained ", learner, " together", data, "; nothing has been forgotten yet.")
+    status = str(run.summary.get("status") or "unknown")
+    title, rest = headline(str(run.summary.get("verdict") or f"Run {run.name}"))
+    told = run.audited("verdict", "text") is not None  # the audit's section has the whole of it
     return tag(
         "header",
         tag("p", "Unlearning report · ", tag("bdi", run.name), class_="eyebrow"),
-        tag("h1", about.get("verdict") or f"Run {run.name}"),
-        tag("p", lede, class_="lede"),
+        tag("h1", title),
+        tag("p", rest) if rest and not told else None,
+        tag("p", _asked(run), class_="lede"),
         None
         if status == "complete"
         else tag(
@@ -70,9 +76,8 @@ def tiles(run: Run) -> Safe | None:
     """The numbers that a reader in a hurry needs."""
     if not run.final:
         return None
-    forgetting = MEASURES[0] if run.forgetting_measure == "asr" else MEASURES[4]
-    shown = [(forgetting, "Still remembered")] if run.forget else []
-    shown += [(MEASURES[2], "For those who stay"), (MEASURES[3], "Served worst")]
+    shown = [(BY_KEY[run.forgetting], "Still remembered")] if run.forget else []
+    shown += [(BY_KEY["r_acc"], "For those who stay"), (BY_KEY["r_acc_min"], "Served worst")]
     cards = []
     for measure, question in shown:
         before = None
@@ -106,29 +111,14 @@ def tiles(run: Run) -> Safe | None:
 def stages(run: Run) -> Safe:
     """The models at a glance: one row per measure with its meaning, one column per stage."""
     if not run.stages:
-        return section("stages", "The models at a glance", tag("p", "No model has been measured yet.", class_="note"))
+        return section("stages", "The models at a glance", note("No model has been measured yet."))
     heads = [
         tag("th", stage, tag("small", STAGE_MEANING[stage]), scope="col", role="columnheader", class_="number")
         for stage in run.stages
     ]
-    rows = []
-    for measure in MEASURES:
-        values = [measured(run.value(stage, measure.key)) for stage in run.stages]
-        if measure.key == "mia_auc" and not any(value is not None for value in values):
-            continue
-        cells = []
-        for stage, value in zip(run.stages, values, strict=True):
-            content: object = number(f"stages.{stage}.{measure.key}", value, measure.form)
-            if measure.key == "r_acc" and measured(run.value(stage, "r_acc_std")) is not None:
-                spread = number(f"stages.{stage}.r_acc_std", run.value(stage, "r_acc_std"), percent)
-                content = join(content, tag("span", " ± ", spread, class_="spread"))
-            last = " final" if stage == run.final else ""
-            cells.append(tag("td", content, class_=f"number{last}", role="cell", data_stage=stage))
-        title = tag("th", measure.title, tag("span", measure.wish, class_="wish"), scope="row", role="rowheader")
-        meaning = tag("td", measure.meaning, class_="meaning", role="cell")
-        rows.append(tag("tr", title, *cells, meaning, role="row"))
+    rows = [_stage_row(run, measure) for measure in MEASURES if _told(run, measure)]
     meaning_head = tag("th", "what it means", scope="col", role="columnheader", class_="meaning")
-    table = tag(
+    glance = tag(
         "table",
         tag(
             "thead",
@@ -140,8 +130,45 @@ def stages(run: Run) -> Safe:
         role="table",
     )
     absent = [stage for stage in STAGES if stage not in run.stages]
-    note = tag("p", "This run has no ", " and no ".join(absent), " model.", class_="note") if absent else None
-    return section("stages", "The models at a glance", table, note)
+    lacking = note(f"This run has no {' and no '.join(absent)} model.") if absent else None
+    return section("stages", "The models at a glance", glance, lacking)
+
+
+def _told(run: Run, measure: Measure) -> bool:
+    """Whether a measure has a row: what no audit or no backdoor could measure needs none."""
+    optional = measure.key == "mia_auc" or (measure.key in ("asr", "asr_max") and not run.marked)
+    return not optional or any(measured(run.value(stage, measure.key)) is not None for stage in run.stages)
+
+
+def _stage_row(run: Run, measure: Measure) -> Safe:
+    """One measure at every stage, with its meaning."""
+    cells = []
+    for stage in run.stages:
+        content: object = number(f"stages.{stage}.{measure.key}", run.value(stage, measure.key), measure.form)
+        if measure.key == "r_acc" and measured(run.value(stage, "r_acc_std")) is not None:
+            spread = number(f"stages.{stage}.r_acc_std", run.value(stage, "r_acc_std"), percent)
+            content = join(content, tag("span", " ± ", spread, class_="spread"))
+        last = " final" if stage == run.final else ""
+        cells.append(tag("td", content, class_=f"number{last}", role="cell", data_stage=stage))
+    title = tag("th", measure.title, tag("span", measure.wish, class_="wish"), scope="row", role="rowheader")
+    return tag("tr", title, *cells, tag("td", measure.meaning, class_="meaning", role="cell"), role="row")
+
+
+def trajectory(run: Run) -> Safe | None:
+    """Which way the model took between forgetting and usefulness."""
+    if not run.forget:
+        return None
+    caption = (
+        f"Each mark is a measured round: how much is remembered ({run.forgetting_title}) and how useful the model is "
+        "to those who stay (R-Acc). An improvement is meant to lead left or up and nobody down; an expansion leads "
+        "left when no such step is found; recovery leads up. A cross is a round that stayed where it was."
+    )
+    if any(measured(record.get("r_acc")) is None for record in run.history):
+        caption += " Not every round was measured, so one line may hold the steps of several rounds."
+    if run.audited("truth", "retrained"):
+        caption += " The diamond is the model retrained without the forgotten data."
+    absent = "No round was measured on both sides, so there is no way to show."
+    return section("trajectory", "The way it took", figure("trajectory", run, caption, absent))
 
 
 def convergence(run: Run) -> Safe:
@@ -150,65 +177,57 @@ def convergence(run: Run) -> Safe:
         "Each mark is a measured round; its shape says what the round did. The dashed line is the initial "
         "model, the dotted one the retained client served worst."
     )
-    if len(run.history) > figures.MOST_MARKS:
-        caption += f" At most {figures.MOST_MARKS} marks of a kind are drawn; the line has every measured round."
-    drawing = figures.convergence(run)
-    return section(
-        "convergence",
-        "Round by round",
-        figure(drawing, caption, "No rounds were recorded, so there is no curve to show."),
-    )
+    if len(run.history) > MOST_MARKS:
+        caption += f" At most {MOST_MARKS} marks of a kind are drawn; the line has every measured round."
+    absent = "No rounds were recorded, so there is no curve to show."
+    return section("convergence", "Round by round", figure("convergence", run, caption, absent))
 
 
 def clients(run: Run) -> Safe:
     """Nobody hides in a mean: every client before and after."""
     forget, retained = run.clients("forget"), run.clients("retained")
     if not forget and not retained:
-        return section("clients", "Client by client", tag("p", "No client was measured on its own.", class_="note"))
+        return section("clients", "Client by client", note("No client was measured on its own."))
     caption = f"Hatched bars are the initial model, solid bars the {run.final} one."
     if run.final == "initial":
         caption = "The bars are the initial model."
-    if max(len(forget), len(retained)) > figures.MOST_BARS:
-        caption += f" Of many clients, the {figures.MOST_BARS} that changed most for the worse; the table has all."
-    drawing = figures.clients(run)
+    if max(len(forget), len(retained)) > MOST_BARS:
+        caption += f" Of many clients, the {MOST_BARS} that changed most for the worse; the table has all."
     return section(
         "clients",
         "Client by client",
-        figure(drawing, caption, "No client has a number to draw."),
+        figure("clients", run, caption, "No client has a number to draw."),
         *(_client_table(run, side, ids) for side, ids in (("forget", forget), ("retained", retained)) if ids),
     )
 
 
 def _client_table(run: Run, side: str, ids: list[str]) -> Safe:
     """One side's clients: accuracy, and ASR on the side to be forgotten, at every stage."""
-    keys = ["accuracy"]
-    if side == "forget" and run.forgetting_measure == "asr":
-        keys = ["asr", "accuracy"]
+    keys = ["asr", "accuracy"] if side == "forget" and run.marked else ["accuracy"]
     titles = {"asr": "ASR", "accuracy": "accuracy"}
     change = run.final is not None and run.final != "initial"
-    heads = [tag("th", "client", scope="col")]
+    heads: list[object] = ["client"]
     for key in keys:
         label = tag("small", titles[key]) if len(keys) > 1 else None
-        heads += [tag("th", label, stage, scope="col", class_="number") for stage in run.stages]
-        if change:
-            heads.append(tag("th", label, "change", scope="col", class_="number"))
-    rows = []
-    for name in ids:
-        cells = [tag("th", tag("bdi", name), scope="row")]
-        for key in keys:
-            values = [run.client(stage, name, key) for stage in run.stages]
-            cells += [
-                number(f"stages.{stage}.clients.{name}.{key}", value, percent, "td", class_="number")
-                for stage, value in zip(run.stages, values, strict=True)
-            ]
-            if change:
-                before, after = (measured(run.client(stage, name, key)) for stage in ("initial", run.final))
-                moved = after - before if before is not None and after is not None else None
-                cells.append(number(None, moved, points, "td", class_="number"))
-        rows.append(tag("tr", *cells))
-    title = f"{'Clients to be forgotten' if side == 'forget' else 'Retained clients'} ({len(ids)})"
-    explain = "Accuracy on their own test data." if len(keys) == 1 else ""
+        heads += [join(label, stage) for stage in run.stages] + ([join(label, "change")] if change else [])
+    rows = [row(tag("bdi", run.shown(name)), *_client_cells(run, name, keys, change)) for name in ids]
+    gone = "Parts to be forgotten, by client" if run.part else "Clients to be forgotten"
+    title = f"{gone if side == 'forget' else 'Retained clients'} ({len(ids)})"
+    explain = "Accuracy on their own test data." if side == "retained" else ""
+    if side == "forget" and len(keys) == 1:
+        explain = "Accuracy on the training samples that must go."
     explain += " Change is in percentage points." if change else ""
-    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="plain")
-    scroll = tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=title)
-    return join(tag("h3", title), tag("p", explain, class_="small") if explain else None, scroll)
+    return join(tag("h3", title), tag("p", explain, class_="small") if explain else None, table(heads, rows, title))
+
+
+def _client_cells(run: Run, name: str, keys: list[str], change: bool) -> list[Safe]:
+    cells = []
+    for key in keys:
+        for stage in run.stages:
+            value = run.client(stage, name, key)
+            cells.append(cell(number(f"stages.{stage}.clients.{name}.{key}", value, percent)))
+        if change:
+            before, after = (measured(run.client(stage, name, key)) for stage in ("initial", run.final))
+            moved = after - before if before is not None and after is not None else None
+            cells.append(cell(number(None, moved, points)))
+    return cells

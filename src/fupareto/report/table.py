@@ -15,16 +15,17 @@ COLUMNS = (
     ("worst", "asr_max"),
     ("R-Acc", "r_acc"),
     ("worst", "r_acc_min"),
-    ("forget acc.", "forget_acc"),
-    ("distance", "distance"),
+    ("forget", "forget_acc"),
+    ("AUC", "mia_auc"),
+    ("dist.", "distance"),
 )
 
 
 def stage_table(summary: Mapping[str, Any]) -> Table:
     """Return the stages of one run, a row each."""
-    who = ", ".join(summary["forget"])
+    who = summary.get("part") or f"clients {', '.join(summary['forget'])}"
     verb = "forgetting" if len(summary["stages"]) > 1 else "measured on"
-    table = Table(title=f"{summary['method']} on {summary['dataset']}, {verb} clients {who}")
+    table = Table(title=f"{summary['method']} on {summary['dataset']}, {verb} {who}")
     table.add_column("stage")
     for title, _ in COLUMNS:
         table.add_column(title, justify="right")
@@ -46,7 +47,7 @@ def comparison_table(
     table = Table(title="Runs side by side")
     table.add_column("run", overflow="fold")
     table.add_column("stage", no_wrap=True)
-    columns = [(title, key) for title, key in COLUMNS if key != "forget_acc"]
+    columns = [(title, key) for title, key in COLUMNS if key not in ("forget_acc", "mia_auc")]
     for title, _ in columns:
         table.add_column(title, justify="right", no_wrap=True)
     beside = ["asr", "r_acc"] if any(paper.values()) else []

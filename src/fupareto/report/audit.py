@@ -1,0 +1,234 @@
+"""Was it really forgotten? The audit's verdict, and what it saw besides membership attacks."""
+
+from collections.abc import Callable
+
+from fupareto.report.figures.evidence import conflicts
+from fupareto.report.markup import Safe, count, decimal, interval, join, measured, number, percent, points, score, tag
+from fupareto.report.parts import cell, figure, note, row, section, table
+from fupareto.report.view import RETRAINED, Run, dig
+
+Form = Callable[[float], str]
+
+SIGNS = {"shown": "✓", "refuted": "✕", "open": "?"}
+TIERS = {
+    1: "Its attacks need nothing but the models.",
+    2: "Its attacks also use reference models.",
+    3: "Its attacks also use shadow models that did and did not see the forgotten data.",
+}
+# check: how its value and its threshold are written: form, words before the threshold, words after both and after it
+CHECKS: dict[str, tuple[Form, str, str, str]] = {
+    "forgotten": (percent, "at most ", "", ""),
+    "useful": (points, "at least ", " points", ""),
+    "exclusive": (points, "at least ", " points", ""),
+    "private": (score, "0.5 ± ", "", ""),
+    "alike": (score, "at most ", " bits", ""),
+    "removed": (score, "at least ", " times", " a retrained model’s rounds"),
+    "unseen": (score, "0.5 ± ", "", ""),
+}
+
+
+def verdict(run: Run) -> Safe | None:
+    """What was shown, what was refuted and what is open."""
+    title = "What the audit shows"
+    if not run.forget or run.final in (None, "initial"):
+        return None
+    if not run.audit:
+        return section("verdict", title, note("This run has not been audited; fupareto audit does that."))
+    found = [check for check in run.audited("verdict", "checks") or [] if isinstance(check, dict)]
+    rows = [_check(place, check) for place, check in enumerate(found)]
+    heads = [tag("th", head, scope="col", role="columnheader") for head in ("question", "result", "measured", "wanted")]
+    checks = tag(
+        "table",
+        tag("thead", tag("tr", *heads, role="row"), role="rowgroup"),
+        tag("tbody", *rows, role="rowgroup"),
+        class_="checks",
+        role="table",
+    )
+    tier = TIERS.get(run.audited("tier"), "")
+    when = f"Audit of the {run.final} model, made {run.audited('created') or 'at an unknown time'}. {tier}"
+    return section(
+        "verdict",
+        title,
+        checks if rows else note("The audit made no checks."),
+        tag("h3", "In words"),
+        tag("p", run.audited("verdict", "text") or "The audit has no verdict."),
+        tag("p", when, class_="small"),
+    )
+
+
+def _check(place: int, check: dict[str, object]) -> Safe:
+    """One question with its answer; the answer is a word, and only then a colour."""
+    key, result = f"audit.verdict.checks.{place}", str(check.get("result") or "open")
+    form, before, unit, after = CHECKS.get(str(check.get("name")), (decimal, "", "", ""))
+    sign = tag("span", SIGNS.get(result, "?"), aria_hidden="true")
+    word = tag("span", sign, " ", result, class_=f"result {result if result in SIGNS else 'open'}")
+    threshold = number(f"{key}.threshold", check.get("threshold"), decimal if form is score else form)
+    if measured(check.get("threshold")) is not None:
+        threshold = join(before, threshold, unit, after)
+    question = join(check.get("question") or check.get("name") or "", tag("small", check.get("text") or ""))
+    value = join(
+        number(f"{key}.value", check.get("value"), form), unit if measured(check.get("value")) is not None else ""
+    )
+    return tag(
+        "tr",
+        tag("th", question, scope="row", role="rowheader"),
+        tag("td", word, role="cell"),
+        tag("td", value, interval(key, check), role="cell", data_head="measured"),
+        tag("td", threshold, role="cell", data_head="wanted"),
+        role="row",
+    )
+
+
+# Against a model that never saw the data -------------------------------------------------------------------------
+
+GAPS: tuple[tuple[str, str, Form, Form], ...] = (
+    ("asr", "ASR", percent, points),
+    ("forget_acc", "Forget accuracy", percent, points),
+    ("r_acc", "R-Acc", percent, points),
+)
+DIFFERENCES: tuple[tuple[str, str, Form], ...] = (
+    ("divergence", "Outputs, bits apart", decimal),
+    ("disagreement", "Answers that differ", percent),
+    ("distance", "Parameters, distance", decimal),
+)
+
+
+def truth(run: Run) -> Safe | None:
+    """How far each model is from one that was trained without the forgotten data."""
+    if not run.audit:
+        return None
+    title = "Against a model that never saw the data"
+    stages = run.models("truth", "stages")
+    if not run.audited("truth"):
+        return section("truth", title, note("No model was retrained without the forgotten data to compare with."))
+    rows = []
+    for key, name, form, gap in GAPS:
+        own = run.audited("truth", RETRAINED, key)
+        gaps = [(f"audit.truth.stages.{s}.{key}", run.audited("truth", "stages", s, key)) for s in stages]
+        if measured(own) is None and not any(measured(value) is not None for _, value in gaps):
+            continue
+        first = cell(number(f"audit.truth.retrained.{key}", own, form))
+        rows.append(row(name, first, *(cell(number(place, value, gap)) for place, value in gaps)))
+    for key, name, form in DIFFERENCES:
+        cells = [
+            cell(number(f"audit.truth.stages.{s}.{key}", run.audited("truth", "stages", s, key), form)) for s in stages
+        ]
+        rows.append(row(name, cell(), *cells))
+    explain = (
+        "Retraining without the forgotten data is the truth that unlearning imitates at less cost. The first column is "
+        "the retrained model itself; the others say how far each model is from it, in percentage points above (+) or "
+        "below (−) for the shares. Nearer is better; for R-Acc, above is no fault. Outputs and answers are "
+        "those on the forgotten data."
+    )
+    content = table(["measure", RETRAINED, *stages], rows, title)
+    return section("truth", title, tag("p", explain, class_="small"), content)
+
+
+# Relearning ------------------------------------------------------------------------------------------------------
+
+
+def relearning(run: Run) -> Safe | None:
+    """How soon the forgotten comes back: what was only hidden comes back at once."""
+    if not run.audit:
+        return None
+    title = "Removed, or only hidden?"
+    stages = run.models("relearning", "models")
+    if not stages:
+        return section("relearning", title, note("Relearning was not tried."))
+    limit = measured(run.audited("relearning", "limit"))
+    never = f"not within {count(limit)} rounds" if limit is not None else "not within the limit"
+    rows = []
+    for stage in stages:
+        place, found = f"audit.relearning.models.{stage}", run.audited("relearning", "models", stage)
+        curve = found.get("curve") or [None]
+        back = number(f"{place}.rounds", found.get("rounds"), _rounds, absent=never)
+        rows.append(row(stage, cell(number(f"{place}.curve.0", curve[0], percent)), cell(back)))
+    goal = number("audit.relearning.goal", run.audited("relearning", "goal"), percent)
+    explain = join(
+        "Each model is trained again on the forgotten data alone. What was only hidden comes back at once; what was "
+        "removed has to be learnt like something new, as the retrained model does. It counts as back at ",
+        goal,
+        ".",
+    )
+    caption = "The dashed line is the level from which the forgotten counts as back."
+    return section(
+        "relearning",
+        title,
+        tag("p", explain),
+        figure("relearning", run, caption, "No curve was recorded."),
+        tag("p", _sentence(run, never)),
+        table(["model", "knows at first", "is back after"], rows, title),
+    )
+
+
+def _rounds(value: float) -> str:
+    return f"{count(value)} round{'' if value == 1 else 's'}"
+
+
+def _sentence(run: Run, never: str) -> str:
+    """The final model beside the retrained one, in words."""
+    words = []
+    for stage in dict.fromkeys((run.final, RETRAINED)):
+        found = dig(run.audit, "relearning", "models", stage or "")
+        if found:
+            after = measured(found.get("rounds"))
+            words.append(f"the {stage} model {f'after {_rounds(after)}' if after is not None else never}")
+    return f"The forgotten is back with {', with '.join(words)}." if words else ""
+
+
+# Who paid --------------------------------------------------------------------------------------------------------
+
+
+def exclusivity(run: Run) -> Safe | None:
+    """Whether those who stay paid for it: who gained and lost, and whom the updates opposed."""
+    found = run.audited("exclusivity")
+    if not found:
+        return None
+    facts = [
+        tag("div", tag("dt", words), number(f"audit.exclusivity.{key}", found.get(key), count, "dd"))
+        for key, words in (("gained", "gained accuracy"), ("same", "stayed the same"), ("lost", "lost accuracy"))
+    ]
+    worst = found.get("worst") or {}
+    if worst:
+        change = number("audit.exclusivity.worst.change", worst.get("change"), points)
+        who = join(tag("bdi", worst.get("client")), tag("small", change, " points"))
+        facts.append(tag("div", tag("dt", "client that fared worst"), tag("dd", who)))
+    caption = (
+        "Below zero, the update opposed at least one client: it raised that client’s loss, at least at first. The loss "
+        "of a client to be forgotten is how much is still remembered of it, so opposing it means to forget less."
+    )
+    return section(
+        "exclusivity",
+        "Did anyone else pay?",
+        tag("p", "Retained clients, the final model against the initial one:"),
+        tag("dl", *facts, class_="facts"),
+        tag("h3", "Whom the updates opposed"),
+        tag("p", _opposed(run)) if conflicts(run) else None,
+        figure("conflicts", run, caption, "No round recorded how its update stood to the clients’ gradients."),
+        _changes(run),
+    )
+
+
+def _opposed(run: Run) -> str:
+    records = conflicts(run)
+    words = []
+    for side, name in (("retained", "a retained client"), ("forget", "a client to be forgotten")):
+        known = [n for record in records if (n := measured(dig(record, side, "negative"))) is not None]
+        if known:
+            times = sum(n > 0 for n in known)
+            words.append(f"{name} in {count(times) if times else 'none'} of {count(len(known))} rounds")
+    return f"The update opposed {' and '.join(words)}." if words else ""
+
+
+def _changes(run: Run) -> Safe | None:
+    """Every retained client before and after, folded away: the bars above show the same."""
+    clients = run.audited("exclusivity", "clients") or {}
+    if not clients:
+        return None
+    rows = []
+    for name, values in clients.items():
+        key = f"audit.exclusivity.clients.{name}"
+        before, after = (cell(number(f"{key}.{k}", dig(values, k), percent)) for k in ("before", "after"))
+        rows.append(row(tag("bdi", name), before, after, cell(number(f"{key}.change", dig(values, "change"), points))))
+    content = table(["client", "before", "after", "change"], rows, "Retained clients before and after", "dense")
+    return tag("details", tag("summary", f"Every retained client ({count(len(rows))})"), content, class_="more")
