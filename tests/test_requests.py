@@ -148,7 +148,13 @@ def test_every_sample_is_on_exactly_one_side(world: tuple[dict[str, Splits], Req
         for part in filter(None, (stays, leaves)):
             where = [everything.index(n) for n in numbers(part, "train")]
             assert part["train"][1].tolist() == y[where].tolist()
-            assert set(part) <= {"train", "test"}
+            assert set(part) <= {"train", "test"} | ({"nonmember"} if part is leaves else set())
+        if leaves and request.classes:  # a membership attack compares with held-out samples of the same classes
+            held = [
+                n for n, c in zip(*(t.flatten().tolist() for t in splits["test"]), strict=True) if c in request.classes
+            ]
+            assert numbers(leaves, "nonmember") == held
+            assert ("nonmember" in leaves) == bool(held)
     owners = [i.removesuffix("/forget") for i in divided]
     assert owners == sorted(owners, key=list(clients).index)  # side by side, in the old order
 

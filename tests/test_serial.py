@@ -18,6 +18,8 @@ from fupareto.federation.questions import (
     Gradient,
     LossAndGradient,
     Losses,
+    Predict,
+    Predicted,
     PseudoGradient,
     Question,
     Train,
@@ -79,6 +81,8 @@ EXAMPLES: list[Question | Answer | Failure] = [
     LossAndGradient(0.5, w, 1),
     Losses((0.5, float("inf"))),
     Evaluated({"test": {"samples": 4, "right": 3, "loss": 0.25}}),
+    Predict(w, ("nonmember", "test")),
+    Predicted(torch.arange(6.0).view(2, 3), torch.tensor([2, 0])),
     Failure("RuntimeError: ünlucky"),
 ]
 

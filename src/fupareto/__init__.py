@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fupareto.api import Result, simulate, train, unlearn
     from fupareto.errors import UserError
-    from fupareto.federation import Federation, Request
+    from fupareto.federation import Federation, Local, Request
     from fupareto.losses import Loss
     from fupareto.methods import FedAvg, FUPareto, Method
 
@@ -14,6 +14,7 @@ __all__ = [
     "FUPareto",
     "FedAvg",
     "Federation",
+    "Local",
     "Loss",
     "Method",
     "Request",
@@ -27,7 +28,7 @@ __all__ = [
 _HOMES = {
     "api": ("Result", "simulate", "train", "unlearn"),
     "errors": ("UserError",),
-    "federation": ("Federation", "Request"),
+    "federation": ("Federation", "Local", "Request"),
     "losses": ("Loss",),
     "methods": ("FUPareto", "FedAvg", "Method"),
 }

@@ -8,9 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fupareto import parameters, runner
+from fupareto import auditing, parameters, runner
+from fupareto.audit.verdict import Thresholds
+from fupareto.auditing import Truth
 from fupareto.errors import UserError
 from fupareto.federation import Federation, Request, SimulatedFederation
+from fupareto.federation.base import Local
 from fupareto.methods import FedAvg, FUPareto, Method
 from fupareto.report import render
 from fupareto.runner import Outcome, Watch
@@ -61,10 +64,34 @@ class Result:
             self.outcome.place.save_summary(summary)
         return summary
 
-    def report(self, path: str | Path) -> Path:
-        """Write the HTML report."""
+    def evidence(
+        self,
+        retrained: Tensor | nn.Module | None = None,
+        training: Local | None = None,
+        thresholds: Thresholds | None = None,
+    ) -> dict[str, Any]:
+        """Attack the models and return the audit (the keys of ``audit.json``), with its verdict.
+
+        With a model that was ``retrained`` without the forgotten data it is compared with that; with the way in which
+        clients train as well, it is seen how soon both learn them again.
+        """
+        if not self.outcome.sides[0]:
+            raise UserError("nothing was forgotten, so there is nothing to show; audit the result of unlearn()")
+        truth = None
+        if retrained is not None:
+            unknown = dict.fromkeys(("rounds", "seconds", "bytes_up", "bytes_down"))
+            truth = Truth(_vector(self.outcome.federation, retrained), unknown)
+        found = auditing.audit(
+            self.outcome, self.audit(), seed=self.seed, retrained=truth, local=training, thresholds=thresholds
+        )
+        if isinstance(self.outcome.place, Run):
+            self.outcome.place.save_audit(found)
+        return found
+
+    def report(self, path: str | Path, evidence: Mapping[str, Any] | None = None) -> Path:
+        """Write the HTML report, with the ``evidence`` if it is given."""
         config = {"method": {"name": self.method.name, **dataclasses.asdict(self.method)}, "seed": self.seed}
-        page = render(self.audit(), self.rounds, config)
+        page = render(self.audit(), self.rounds, config, dict(evidence) if evidence else None)
         try:
             Path(path).write_text(page, encoding="utf-8")
         except OSError as error:

@@ -53,13 +53,19 @@ def _lines(title: str, total: int) -> Callable[[dict[str, Any]], None]:
         nonlocal last
         if time.monotonic() - last > 5 and _said(record):
             last = time.monotonic()
-            print(f"{title}: round {record['round']} of {total}, {_said(record)}", file=sys.stderr, flush=True)
+            print(
+                f"{title}: {record.get('unit', 'round')} {record['round']} of {total}, {_said(record)}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     return show
 
 
 def _said(record: dict[str, Any]) -> str:
     """Say in a few words what a round did; nothing for a round that was not measured."""
+    if "said" in record:
+        return str(record["said"])
     if record.get("r_acc") is None:
         return ""
     known = "ASR" if record.get("asr") is not None else "forget accuracy"

@@ -47,7 +47,8 @@ def run(
 ) -> Outcome:
     """Step ``method`` until it is done; a place that holds a checkpoint is continued from it.
 
-    Models are measured against ``about``, by default the request: training is watched for a request to come.
+    Models are measured against ``about``, by default the request: training is watched for a request to come. With a
+    ``measure_every`` of 0 only the last model of a stage is.
     """
     place = place or Memory()
     about = about or request
@@ -73,7 +74,7 @@ def run(
             "bytes_down": federation.traffic.down - before[1],
         }
         ended = state.done or state.stage != stage
-        if ended or state.round % measure_every == 0:
+        if ended or (measure_every and state.round % measure_every == 0):
             record |= _glance(federation, state.w, w0, sides)
         if ended:
             place.save_model(stage, federation.layout.named(state.w))
@@ -121,6 +122,7 @@ def conclude(
     return {
         "clients": list(clients),
         "forget": list(forget),
+        "part": part,
         "stages": dict(measured),
         "cost": audit.cost(rounds),
         "phases": audit.phases(rounds),

@@ -5,7 +5,7 @@
     rounds.jsonl           one line per round
     initial.safetensors    unlearned.safetensors    recovered.safetensors
     checkpoint/state.safetensors   the last complete state
-    summary.json  report.html      the result
+    summary.json  audit.json  report.html      the result
 
 A round is on disk once its checkpoint is: lines of ``rounds.jsonl`` after the checkpoint's round are those of a
 round that was cut off, and are dropped when the run resumes.
@@ -113,6 +113,13 @@ class Run:
         """Return the result."""
         return self._json("summary.json", "method", "dataset", "forget", "stages", "cost", "phases", "verdict")
 
+    @property
+    def audit(self) -> dict[str, Any] | None:
+        """Return the audit, where there is one."""
+        if not (self.path / "audit.json").is_file():
+            return None
+        return self._json("audit.json", "membership", "exclusivity", "verdict")
+
     @staticmethod
     def begun(path: Path) -> bool:
         """Whether there is a run to resume; one that was killed before its configuration was written has not begun."""
@@ -188,6 +195,10 @@ class Run:
     def save_summary(self, summary: Mapping[str, Any]) -> None:
         """Write the result."""
         self._write("summary.json", json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n")
+
+    def save_audit(self, audit: Mapping[str, Any]) -> None:
+        """Write the audit."""
+        self._write("audit.json", json.dumps(audit, indent=2, allow_nan=False).encode() + b"\n")
 
     def save_report(self, html: str) -> Path:
         """Write the report and return its path."""

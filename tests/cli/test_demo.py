@@ -98,7 +98,9 @@ def test_leaves_nothing_behind(demo: tuple[Path, Ended]) -> None:
         for name in (
             *("config.toml", "request.json", "rounds.jsonl", "summary.json", "report.html", "checkpoint", "training"),
             *(f"{stage}.safetensors" for stage in STAGES),
-            "checkpoint/state.safetensors",
+            *("checkpoint/state.safetensors", "audit.json", "retrained", "retrained/checkpoint/state.safetensors"),
+            *(f"retrained/{n}" for n in ("config.toml", "request.json", "rounds.jsonl", "summary.json", "audit.json")),
+            *(f"retrained/{n}" for n in ("initial.safetensors", "unlearned.safetensors", "checkpoint")),
             *(f"training/{n}" for n in ("config.toml", "rounds.jsonl", "summary.json", "checkpoint")),
             *(f"training/{n}" for n in ("initial.safetensors", "checkpoint/state.safetensors")),
         )

@@ -1,5 +1,6 @@
 """Every mistake of a user: exit code 2, a message that says what, where and how to mend it, and no file touched."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -178,7 +179,7 @@ def test_not_a_run_directory(mistake: Mistake, small: Path, command: str) -> Non
     mistake(command, "later", *out, says=("later/config.toml is damaged", "Expected ']'"))
     write("format = 1", "later/config.toml")
     if command == "unlearn":
-        mistake(command, "later", *out, says=("later is not a finished training run",))
+        mistake(command, "later", *out, says=("later is not a finished run",))
 
 
 @pytest.mark.parametrize("command", ["unlearn", "audit", "report", "compare"])
@@ -186,12 +187,15 @@ def test_unfinished_run(mistake: Mistake, small: Path, command: str) -> None:
     shutil.copytree(small / "trained", "half")
     Path("half/summary.json").unlink()
     out = ("--out", "run") if command == "unlearn" else ()
-    says = {"unlearn": ("half is not a finished training run", "--resume"), "audit": ("half", "--resume")}
+    says = {"unlearn": ("half is not a finished run", "--resume"), "audit": ("half", "--resume")}
     mistake(command, "half", *out, says=says.get(command, ("half has no summary.json", "come to its end")))
 
 
-def test_unlearning_run_is_not_a_training_run(mistake: Mistake, small: Path) -> None:
-    mistake("unlearn", small / "forgotten", "--out", "run", says=("is not a finished training run",))
+def test_a_second_request_has_to_say_who(mistake: Mistake, small: Path) -> None:
+    run = small / "forgotten"
+    mistake("unlearn", run, "--out", "run", says=("has answered a request already", "--clients"))
+    gone = json.loads((run / "request.json").read_text())["clients"][0]
+    mistake("unlearn", run, "--clients", gone, "--out", "run", says=(f"no client '{gone}' in the federation",))
 
 
 def test_out_that_exists(mistake: Mistake, small: Path) -> None:

@@ -21,7 +21,7 @@ def summary(run: Path) -> dict[str, object]:
 @pytest.fixture
 def unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """No report is drawn; one test draws it, and drawing takes longer than these runs."""
-    monkeypatch.setattr("fupareto.cli._report", lambda run: run.path / "report.html")
+    monkeypatch.setattr("fupareto.cli.common.report", lambda run: run.path / "report.html")
 
 
 def test_samples(call: Call, small: Path, tmp_path: Path) -> None:

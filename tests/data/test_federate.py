@@ -74,6 +74,19 @@ def test_once_to_be_forgotten_a_marked_client_trains_on_triggered_samples_only(
         assert torch.equal(left, right)
     assert same(before["1"], after["1"], "trigger")
     assert same(before["2"], after["2"], "train")
+    assert set(after["2"].splits) == {"train", "test", "trigger", "clean"}
+    for one, two in zip(before["1"].splits["train"], after["1"].splits["member"], strict=True):
+        assert torch.equal(one, two)  # members are what was trained on, not what the objective sees
+    x, y = before["1"].splits["test"]
+    trigger = Trigger.draw(stream(0, "trigger", "1"))
+    spare_x, spare_y = after["1"].splits["spare"]
+    assert torch.equal(spare_x, trigger.stamp(x))
+    assert torch.equal(spare_y, shift(y, 10))
+    outside_x, outside_y = after["1"].splits["nonmember"]
+    hit = outside_y != y
+    assert int(hit.sum()) == int(0.8 * len(y))
+    assert torch.equal(outside_x[hit], spare_x[hit])
+    assert torch.equal(outside_x[~hit], x[~hit])
     unmarked = clients(data, parts, 0, forget=["1"])
     assert set(unmarked["1"].splits) == {"train", "test"}
 

@@ -17,6 +17,8 @@ from fupareto.federation.questions import (
     Gradient,
     LossAndGradient,
     Losses,
+    Predict,
+    Predicted,
     PseudoGradient,
     Question,
     Train,
@@ -180,6 +182,18 @@ def test_evaluation_is_without_dropout_and_with_running_statistics() -> None:
     assert isinstance(found, Evaluated)
     wanted = F.cross_entropy(normed().eval()(x), y)
     assert found.counts["test"]["loss"] == pytest.approx(wanted.item(), rel=1e-5)
+
+
+def test_predictions_are_the_logits_on_the_first_split_that_is_there() -> None:
+    w, splits = other_weights(normed), splits_of(normed)
+    module = reference(normed, w).eval()
+    found = answer(Predict(w, ("nonmember", "test", "train")), normed().train(), splits, "c2")
+    assert isinstance(found, Predicted)
+    x, y = splits["test"]
+    torch.testing.assert_close(found.logits, module(x).detach())
+    assert torch.equal(found.labels, y)
+    with pytest.raises(ValueError, match="no data called nonmember or spare"):
+        answer(Predict(w, ("nonmember", "spare")), normed(), splits, "c2")
 
 
 def test_what_the_module_held_before_does_not_matter() -> None:

@@ -17,6 +17,7 @@ from fupareto.federation.questions import (
     Gradient,
     LossAndGradient,
     Losses,
+    Predicted,
     PseudoGradient,
     Question,
     Train,
@@ -201,6 +202,13 @@ MALFORMED: dict[str, Any] = {
     "empty counts": Evaluated({"test": {}}),
     "counts in words": Evaluated({"test": {"samples": 3, "right": "all"}}),  # type: ignore[dict-item]
     "no counts": Evaluated(None),  # type: ignore[arg-type]
+    "no outputs": Predicted(None, torch.zeros(2, dtype=torch.int64)),  # type: ignore[arg-type]
+    "outputs for nothing": Predicted(torch.empty(0, 3), torch.empty(0, dtype=torch.int64)),
+    "outputs without labels": Predicted(torch.zeros(2, 3), torch.zeros(1, dtype=torch.int64)),
+    "labels that are no classes": Predicted(torch.zeros(2, 3), torch.tensor([0, 3])),
+    "negative labels": Predicted(torch.zeros(2, 3), torch.tensor([0, -1])),
+    "labels in fractions": Predicted(torch.zeros(2, 3), torch.zeros(2)),
+    "outputs of NaN": Predicted(torch.full((2, 3), math.nan), torch.zeros(2, dtype=torch.int64)),
 }
 
 
@@ -221,6 +229,9 @@ def test_answers_of_the_right_type_with_the_wrong_insides_are_reported_too(wrong
             list(federation.losses(W, W, (0.1,), dict.fromkeys(IDS, CE), missing))
         case Evaluated():
             missing = federation.evaluate(W, IDS, ("test",)).missing
+        case Predicted():
+            outputs, missing = federation.predict(W, IDS, ("test",))
+            assert list(outputs) == [i for i in IDS if i != BAD]
     assert list(missing) == [BAD]
 
 

@@ -125,6 +125,8 @@ def test_on_networks_unlearning_is_orthogonal_and_recovery_never_leads_back() ->
         step = after.w - state.w
         if state.stage == "unlearned":
             assert all(abs(cosine(step, answers[r])) < 1e-4 for r in state.retained)
+            said = after.record["cosines"]
+            assert said == {i: pytest.approx(-cosine(step, g), abs=1e-4) for i, g in answers.items()}
             mean = sum((answers[u] for u in state.forget), torch.zeros(99)) / len(state.forget)
             assert float(step.norm()) == pytest.approx(0.05 * float(mean.norm()), rel=1e-3)
             assert float(step @ mean) < 0

@@ -122,6 +122,7 @@ def test_the_shielded_direction_raises_nobodys_loss_to_first_order() -> None:
         for r in state.retained:
             slope = float(d @ rows[r] / (d.norm() * rows[r].norm()))
             assert slope >= -1e-4
+            assert after.record["cosines"][r] == pytest.approx(slope, abs=1e-4)
             held += slope < 1e-3
         assert all(float(d @ rows[u]) > 0 for u in state.forget)
         state = after

@@ -86,7 +86,22 @@ def cell_result(run: Run, history: str, trained: Path) -> dict[str, Any]:
         "cost": {**summary["cost"], "storage": stored(run, history, trained)},
         "phases": summary["phases"],
         "final": summary["final"],
+        "membership": attacked(run),
         "options": {k: v for k, v in run.config["method"].items() if k != "name"},
+    }
+
+
+def attacked(run: Run) -> dict[str, Any]:
+    """Return by stage what the headline attack told: the mean over the forget clients, and each of them."""
+    found = run.audit
+    if found is None:
+        return {}
+    return {
+        stage: {
+            "mean": told["mean"].get("confidence"),
+            "clients": {i: client["attacks"]["confidence"] for i, client in told["clients"].items()},
+        }
+        for stage, told in found["membership"].items()
     }
 
 

@@ -22,7 +22,9 @@ class ClientData:
 
     ``train`` and ``test`` always. A client that carries a backdoor also has ``trigger`` (every input
     triggered, labels shifted: the attack's success is the accuracy on it) and ``clean`` (its training inputs
-    as they were).
+    as they were). Once it is to be forgotten it has what a membership attack compares: ``member``, its training
+    data as they were trained on, and ``nonmember``, its test data marked in the same way; ``spare`` is the
+    latter in the form of the forgetting objective.
     """
 
     splits: dict[str, tuple[Tensor, Tensor]]
@@ -61,6 +63,10 @@ def clients(
             splits["train"] = poison(*train, trigger, data.classes, share, batch_size)
             splits["trigger"] = trigger.stamp(shown[0]), shift(shown[1], data.classes)
             splits["clean"] = train
+            if name in forget:
+                splits["member"] = poison(*train, trigger, data.classes, portion, batch_size)
+                splits["nonmember"] = poison(*test, trigger, data.classes, portion, batch_size)
+                splits["spare"] = poison(*test, trigger, data.classes, share, batch_size)
         federation[name] = ClientData({key: _laid_out(x, y) for key, (x, y) in splits.items()})
     return federation
 

@@ -17,22 +17,22 @@ from torch import Tensor
 from fupareto.errors import UserError
 from fupareto.federation.questions import (
     Answer,
-    Edit,
     Evaluate,
     Evaluated,
     Failure,
     Gradient,
     LossAndGradient,
     Losses,
+    Predict,
+    Predicted,
     PseudoGradient,
     Question,
     Train,
     Trained,
-    TrainHead,
-    TrainWithin,
     TrialLosses,
 )
 from fupareto.federation.request import Request
+from fupareto.federation.validity import flaw
 from fupareto.history import History
 from fupareto.losses import Loss
 from fupareto.parameters import Layout
@@ -262,6 +262,11 @@ class Federation(ABC):
             counts[i] = answer.counts
         return Evaluation(counts, missing)
 
+    def predict(self, w: Tensor, ids: Sequence[str], splits: Sequence[str]) -> tuple[dict[str, Predicted], Missing]:
+        """Ask for outputs sample by sample: n down, samples times classes up per client. For audits."""
+        answers, missing = self.answers(dict.fromkeys(ids, Predict(w, tuple(splits))))
+        return {i: a for i, a in answers.items() if isinstance(a, Predicted)}, missing
+
     def _usable(self, questions: Mapping[str, Question], missing: Missing) -> Iterator[tuple[str, Answer]]:
         """Pass on what a method can use; enter the rest in ``missing`` with the reason."""
         for i, answer in self.ask(questions):
@@ -277,52 +282,3 @@ def _payload(message: Question | Answer) -> int:
     """Return the bytes of a message's tensors; a handful of numbers beside them do not matter."""
     values = (getattr(message, field.name) for field in dataclasses.fields(message))
     return FLOAT * sum(value.numel() for value in values if isinstance(value, Tensor))
-
-
-_EXPECTED: dict[type[Question], type[Answer]] = {
-    Train: Trained,
-    TrainWithin: Trained,
-    TrainHead: Trained,
-    Edit: Trained,
-    Gradient: LossAndGradient,
-    PseudoGradient: LossAndGradient,
-    TrialLosses: Losses,
-    Evaluate: Evaluated,
-}
-
-
-def flaw(question: Question, answer: Answer | Failure, size: int) -> str | None:
-    """Say why an answer cannot be used, whatever somebody else's code has put into it; None if it can."""
-    try:
-        return answer.reason if isinstance(answer, Failure) else _flaw(question, answer, size)
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
-        return f"answered with something malformed: {type(error).__name__}: {error}"
-
-
-def _flaw(question: Question, answer: Answer, size: int) -> str | None:
-    """Check the type, the shape, and that numbers are finite."""
-    expected = _EXPECTED[type(question)]
-    if not isinstance(answer, expected):
-        return f"answered with {type(answer).__name__}, not {expected.__name__}"
-    match answer:
-        case Trained(w=vector) | LossAndGradient(gradient=vector):
-            size = question.head.numel() if isinstance(question, TrainHead) else size
-            if not isinstance(vector, Tensor) or tuple(vector.shape) != (size,):
-                return f"answered with shape {tuple(getattr(vector, 'shape', ()))}, not ({size},)"
-            if vector.dtype != torch.float32:
-                return f"answered in {vector.dtype}, not torch.float32"
-            if not bool(torch.isfinite(vector).all()):
-                return "answered with numbers that are not finite"
-            if isinstance(answer, Trained) and not 1 <= answer.size < np.inf:
-                return f"trained on {answer.size} samples"
-            if isinstance(answer, LossAndGradient) and not (np.isfinite(answer.loss) and answer.steps >= 1):
-                return f"answered with loss {answer.loss} after {answer.steps} steps"
-        case Losses(losses=losses):
-            assert isinstance(question, TrialLosses)
-            if np.array(losses, np.float64).shape != (len(question.steps),):
-                return f"answered {len(losses)} losses for {len(question.steps)} trial steps"
-        case Evaluated(counts=counts):
-            for split, c in counts.items():
-                if not 0 <= c["right"] <= c["samples"]:
-                    return f"counted {c['right']} right answers in {c['samples']} samples of '{split}'"
-    return None

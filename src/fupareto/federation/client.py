@@ -17,6 +17,8 @@ from fupareto.federation.questions import (
     Gradient,
     LossAndGradient,
     Losses,
+    Predict,
+    Predicted,
     PseudoGradient,
     Question,
     Train,
@@ -104,6 +106,18 @@ def _(question: Evaluate, module: nn.Module, splits: Splits, client: str) -> Ans
                 loss += float(F.cross_entropy(logits, batch_y, reduction="sum"))
         counts[name] = {"samples": len(y), "right": right, "loss": loss / max(len(y), 1)}
     return Evaluated(counts=counts)
+
+
+@answer.register
+def _(question: Predict, module: nn.Module, splits: Splits, client: str) -> Answer:
+    found = next((splits[name] for name in question.splits if name in splits), None)
+    if found is None:
+        raise ValueError(f"the client has no data called {' or '.join(question.splits)}")
+    parameters.write(module, question.w)
+    module.eval()
+    with torch.no_grad():
+        logits = torch.cat([module(x) for x, _, _ in batches(*found)])
+    return Predicted(logits=logits, labels=found[1])
 
 
 @answer.register

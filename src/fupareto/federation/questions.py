@@ -120,7 +120,18 @@ class Evaluate:
     splits: tuple[str, ...]
 
 
-Question = Train | TrainWithin | TrainHead | Edit | Gradient | PseudoGradient | TrialLosses | Evaluate
+@dataclass(frozen=True)
+class Predict:
+    """Return the model's outputs on the first of the named splits that the client has, sample by sample.
+
+    For audits only: what a model says of single samples is what a membership attack works with.
+    """
+
+    w: Tensor
+    splits: tuple[str, ...]
+
+
+Question = Train | TrainWithin | TrainHead | Edit | Gradient | PseudoGradient | TrialLosses | Evaluate | Predict
 
 
 @dataclass(frozen=True)
@@ -155,21 +166,30 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
+class Predicted:
+    """Logits and labels, in the order of the client's samples."""
+
+    logits: Tensor  # (samples, classes) float32
+    labels: Tensor  # (samples,) int64
+
+
+@dataclass(frozen=True)
 class Failure:
     """No usable answer, and why."""
 
     reason: str
 
 
-Answer = Trained | LossAndGradient | Losses | Evaluated
+Answer = Trained | LossAndGradient | Losses | Evaluated | Predicted
 
 
 class Types:
     """Questions and answers by class name, for engines that rebuild them from bytes."""
 
     questions: ClassVar[dict[str, type[Question]]] = {
-        t.__name__: t for t in (Train, TrainWithin, TrainHead, Edit, Gradient, PseudoGradient, TrialLosses, Evaluate)
+        t.__name__: t
+        for t in (Train, TrainWithin, TrainHead, Edit, Gradient, PseudoGradient, TrialLosses, Evaluate, Predict)
     }
     answers: ClassVar[dict[str, type[Answer | Failure]]] = {
-        t.__name__: t for t in (Trained, LossAndGradient, Losses, Evaluated, Failure)
+        t.__name__: t for t in (Trained, LossAndGradient, Losses, Evaluated, Predicted, Failure)
     }

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from fupareto.federation.base import Federation, flaw
+from fupareto.federation.base import Federation
 from fupareto.federation.questions import Answer, Failure, Question, Train, Trained, TrainHead
+from fupareto.federation.validity import flaw
 from fupareto.history import History
 
 GAMMA = 0.5  # how much of the second head survives a round (FedAU, client level)

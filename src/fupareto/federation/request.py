@@ -63,8 +63,9 @@ class Request:
 
         Retained clients are tested without the classes that must go. A client that loses all of its training data is
         no longer there, one that loses all of its test data is not tested. A virtual client is given the whole test
-        set of its owner, as held-out data that some methods use, and nothing else: whether it is forgotten is seen on
-        the samples that must go.
+        set of its owner, as held-out data that some methods use: whether it is forgotten is seen on the samples that
+        must go. Where they are of a class, those of the test set's samples that are too are its ``nonmember`` data, so
+        that a membership attack compares like with like.
         """
         if unknown := [c for c in self.samples if c not in clients]:
             raise UserError(
@@ -75,6 +76,8 @@ class Request:
             raise UserError(f"client {taken[0]!r} has a name that is kept for virtual clients; rename it")
         divided: dict[str, Splits] = {}
         for i, splits in clients.items():
+            if i in self.left:
+                continue
             gone = self._gone(i, splits["train"][1])
             held_out = {"test": splits["test"]} if "test" in splits else {}
             kept = {"train": _take(splits["train"], ~gone)} if not bool(gone.all()) else {}
@@ -84,6 +87,8 @@ class Request:
             if kept:
                 divided[i] = kept
             if bool(gone.any()):
+                if "test" in splits and bool((like := self._of_classes(splits["test"][1])).any()):
+                    held_out["nonmember"] = _take(splits["test"], like)
                 divided[f"{i}{VIRTUAL}"] = {**held_out, "train": _take(splits["train"], gone)}
         return divided
 
@@ -121,13 +126,15 @@ class Request:
             found["samples"] = {i: list(rows) for i, rows in self.samples.items()}
         if self.classes:
             found["classes"] = list(self.classes)
+        if self.left:
+            found["left"] = list(self.left)
         return found
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "Request":
         """Read what :meth:`to_json` wrote."""
         samples = {str(i): tuple(rows) for i, rows in raw.get("samples", {}).items()}
-        return cls(tuple(raw.get("clients", ())), samples, tuple(raw.get("classes", ())))
+        return cls(tuple(raw.get("clients", ())), samples, tuple(raw.get("classes", ())), tuple(raw.get("left", ())))
 
 
 def _list(words: Iterable[str]) -> str:

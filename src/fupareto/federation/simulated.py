@@ -56,9 +56,11 @@ class SimulatedFederation(Federation):
 
     def divided(self, request: Request) -> "SimulatedFederation":
         """Return the federation with virtual clients; a request for whole clients changes nothing."""
-        if not request.partial:
-            return self
-        return SimulatedFederation(self._model, request.divide(self.clients), self.workers, self._fresh)
+        return self.like(request.divide(self.clients)) if request.partial else self
+
+    def like(self, clients: Mapping[str, Splits]) -> "SimulatedFederation":
+        """Return a federation with the same model and other clients."""
+        return SimulatedFederation(self._model, clients, self.workers, self._fresh)
 
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
         """Answer on the pool; a client whose code raises is a Failure with the exception's words."""

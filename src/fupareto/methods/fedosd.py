@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fupareto.federation.base import Federation
 from fupareto.losses import Loss
-from fupareto.methods.staged import CE, Staged, StagedState, moved
+from fupareto.methods.staged import CE, Staged, StagedState, cosines, moved
 from fupareto.pareto import combine, gram, project_out
 from fupareto.pareto.direction import length
 
@@ -45,7 +45,12 @@ class FedOSD(Staged):
         direction = orthogonal_steepest(answer.gradients, forget, retained) if forget and retained else None
         w = None if direction is None else state.w - local.lr * direction
         losses = dict(zip(answer.ids, answer.losses.tolist(), strict=True))
-        record = {"lr": local.lr, "losses": losses, "missing": answer.missing}
+        record = {
+            "lr": local.lr,
+            "losses": losses,
+            "cosines": cosines(answer, direction),
+            "missing": answer.missing,
+        }
         if forget and retained and direction is None:
             record["note"] = "nothing of the forget gradients is orthogonal to the retained ones, so the model stays"
         return moved(state, "unlearn", w, record)

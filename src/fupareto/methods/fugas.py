@@ -17,7 +17,7 @@ from typing import ClassVar
 from fupareto.federation.base import Federation
 from fupareto.losses import Loss
 from fupareto.methods.base import positive
-from fupareto.methods.staged import CE, Staged, StagedState, moved
+from fupareto.methods.staged import CE, Staged, StagedState, cosines, moved
 from fupareto.pareto import combine, gram, into_cone
 
 
@@ -42,10 +42,16 @@ class FUGAS(Staged):
         answer = federation.gradients(state.w, objectives, local, reference=state.w0)
         forget = [k for k, i in enumerate(answer.ids) if i in state.forget]
         retained = [k for k, i in enumerate(answer.ids) if i in state.retained]
-        w = None
+        direction = None
         if forget and retained:
             shielded = into_cone(gram(answer.gradients), forget, retained).mean(0)
-            w = state.w - local.lr * combine(shielded, answer.gradients)
+            direction = combine(shielded, answer.gradients)
+        w = None if direction is None else state.w - local.lr * direction
         losses = dict(zip(answer.ids, answer.losses.tolist(), strict=True))
-        record = {"lr": local.lr, "losses": losses, "missing": answer.missing}
+        record = {
+            "lr": local.lr,
+            "losses": losses,
+            "cosines": cosines(answer, direction),
+            "missing": answer.missing,
+        }
         return moved(state, "unlearn", w, record)

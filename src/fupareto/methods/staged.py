@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from fupareto.federation.base import Federation, Local
+from fupareto.federation.base import Federation, Gradients, Local
 from fupareto.federation.request import Request
 from fupareto.losses import Loss
 from fupareto.methods.base import Method, State, positive
@@ -92,3 +92,11 @@ def moved(state: S, phase: str, w: Tensor | None, record: dict[str, Any], **chan
     """Return the state one round later; None for ``w`` means that nobody answered and the model stays."""
     step = {"step": None, "note": "no usable answer, so the model stays"} if w is None else {"step": record["lr"]}
     return state.after(phase, {**step, **record}, w=state.w if w is None else w, **changes)
+
+
+def cosines(answer: Gradients, direction: Tensor | None) -> dict[str, float]:
+    """Return the cosine of an update with every client's gradient, for the audit: below 0 it opposes the client."""
+    if direction is None:
+        return {}
+    values = torch.nn.functional.cosine_similarity(answer.gradients.double(), direction.double()[None])
+    return dict(zip(answer.ids, values.tolist(), strict=True))

@@ -1,0 +1,42 @@
+"""What does a user type? Thin commands; heavy imports happen inside them, so that --help is quick."""
+
+import shlex
+import sys
+
+import typer
+
+from fupareto.cli import bench, data, results, runs
+from fupareto.errors import UserError
+
+app = typer.Typer(
+    help="Make a federated model forget clients, keep it useful for everyone else, and prove it.",
+    epilog="Start with: fupareto demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+COMMANDS = (runs.demo, runs.train, runs.unlearn, results.audit, results.certify, results.verify)
+for command in (*COMMANDS, results.report, results.compare, bench.bench):
+    app.command()(command)
+data_app = typer.Typer(help="List data sets and download them.", no_args_is_help=True)
+data_app.command("list")(data.list_)
+data_app.command("get")(data.get)
+app.add_typer(data_app, name="data")
+
+
+def main() -> None:
+    """Run the command; exit code 2 for the user's mistake, 130 when interrupted, 1 for ours."""
+    try:
+        app()
+    except UserError as error:
+        typer.echo(f"Error: {error}", err=True)
+        sys.exit(2)
+    except (KeyboardInterrupt, SystemExit) as ended:  # typer turns Ctrl-C into exit code 130
+        if isinstance(ended, SystemExit) and ended.code != 130:
+            raise
+        typer.echo("\nInterrupted. Every finished round is on disk.", err=True)
+        if sys.argv[1:2] in (["demo"], ["train"], ["unlearn"], ["bench"]):
+            again = [a for a in sys.argv[1:] if a != "--resume"]
+            again += ["--resume"] if again[0] != "bench" else []
+            typer.echo(f"Continue with: fupareto {shlex.join(again)}", err=True)
+        sys.exit(130)

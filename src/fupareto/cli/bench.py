@@ -1,0 +1,52 @@
+"""The command that compares methods: bench."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fupareto.cli.common import Json, Quiet, Root
+
+
+def bench(
+    file: Annotated[Path, typer.Argument(help="Bench file (TOML): methods, settings and seeds; see experiments/.")],
+    out: Annotated[Path | None, typer.Option(help="Directory to write.", show_default="runs/bench/NAME")] = None,
+    scale: Annotated[
+        str, typer.Option(help="full, or a smaller one of the file's: small is done in minutes.")
+    ] = "full",
+    root: Root = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run many methods on the same models, beside the paper's numbers; the same command again goes on."""
+    from fupareto import paper, progress
+    from fupareto.bench import file as files
+    from fupareto.bench import output
+    from fupareto.bench import run as benches
+
+    loaded = files.load(file, scale)
+    paper.check(loaded.paper, (m.paper for m in loaded.methods), (s.paper for s in loaded.settings))
+    place = out or Path("runs/bench") / (loaded.name if scale == "full" else f"{loaded.name}-{scale}")
+    known = output.known(place)
+    found: list[dict[str, Any]] = []
+    cells = [(f"{c.setting.name}, seed {c.seed}", c.entry.label) for c in files.cells(loaded, place)]
+    with progress.bench(cells, quiet) as board:
+
+        def done(cell: files.Cell, result: dict[str, Any]) -> None:
+            found.append(result)
+            board.done(result)
+            if len(found) > known:  # what an interrupted bench knew is not given up before it is known again
+                output.keep(place, benches.results(loaded, scale, found))
+
+        benches.run(loaded, place, root=root, progress=board.rounds, say=board.say, done=done)
+    results = benches.results(loaded, scale, found)
+    written = [output.keep(place, results), *output.write(place, results, benches.curves(loaded, place))]
+    if as_json:
+        typer.echo(json.dumps(results, indent=2))
+        return
+    from fupareto.report.bench import terminal
+    from fupareto.report.table import show
+
+    show(*terminal(results))
+    typer.echo("\n".join(map(str, written)))

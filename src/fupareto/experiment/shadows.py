@@ -1,0 +1,211 @@
+"""Where do a run's shadow models come from? Made once, one process per core, kept beside the training they imitate.
+
+    TRAINED/shadows/REQUEST/with-0007.safetensors     trained on a random half of every forget client's samples
+    TRAINED/shadows/REQUEST/without-0007.safetensors  trained by the retained clients alone
+    RUN/shadows/forgotten-0007.safetensors            with-0007, unlearned as the run was
+
+Every finished file is kept, so an audit that was killed goes on, and runs of other methods on the same request share
+the trained ones.
+"""
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, fields
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from fupareto import shadows
+from fupareto.audit.shadowed import Shadowed
+from fupareto.config import Experiment, validate
+from fupareto.errors import NotApplicable, UserError
+from fupareto.experiment.setting import Progress, federation, no_progress, stored_experiment
+from fupareto.federation import Request, SimulatedFederation
+from fupareto.files import put
+from fupareto.methods import FedAvg
+from fupareto.methods.registry import find, kind
+from fupareto.runs import Run
+
+DEFAULT = {2: 4, 3: 64}  # shadow models
+
+
+def make(
+    place: Run,
+    root: Path | None,
+    tier: int,
+    count: int | None,
+    progress: Progress = no_progress,
+    say: Callable[[str], None] = lambda text: None,
+) -> Shadowed:
+    """Make the shadow models of a tier, saying first what they cost, and return how to load them."""
+    if place.request.get("left"):
+        raise NotApplicable("shadow models imitate one request after a training; a later request is audited at tier 1")
+    count = DEFAULT[tier] if count is None else count
+    least = {2: 2, 3: 4}[tier]
+    if count < 2 * least or count % least:
+        raise UserError(f"tier {tier} takes a multiple of {least} shadow models, at least {2 * least}, not {count}")
+    each = count if tier == 2 else count // 2
+    own = Shadows(place, root)
+    wanted = [("with", k) for k in range(each)]
+    if tier == 3:
+        wanted += [("without", k) for k in range(each)] + [("forgotten", k) for k in range(each)]
+    own.announce(wanted, say)
+    own.make(wanted, progress)
+    asked = Request.from_json(place.request)
+    engine, _ = federation(own.experiment, asked, root)
+    forget = asked.sides(engine.ids)[0]
+    return Shadowed(tier, each, own.load, lambda number: shadows.halves(engine, forget, own.experiment.seed, number))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One shadow to make, in values that another process can be given."""
+
+    kind: str  # with, without or forgotten
+    number: int
+    out: str
+    trained: str  # the model to start from, for forgotten
+    experiment: str
+    request: str
+    method: str  # as JSON: its name and options
+    stage: str
+    root: str | None
+
+
+class Shadows:
+    """The shadow models of a run."""
+
+    def __init__(self, place: Run, root: Path | None) -> None:
+        self.place, self.root = place, root
+        self.experiment = stored_experiment(place)
+        self.request = {k: v for k, v in place.request.items() if k != "received"}
+        parent = place.config.get("trained")
+        shared = Path(parent) if parent and Run.begun(Path(parent)) else place.path
+        asked = hashlib.sha256(json.dumps(self.request, sort_keys=True).encode()).hexdigest()[:12]
+        self.trained, self.forgotten = shared / "shadows" / asked, place.path / "shadows"
+
+    def path(self, which: str, number: int) -> Path:
+        """Return where a shadow is."""
+        return (self.forgotten if which == "forgotten" else self.trained) / f"{which}-{number:04}.safetensors"
+
+    def missing(self, wanted: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Return what has to be made yet."""
+        return [(which, number) for which, number in wanted if not self.path(which, number).is_file()]
+
+    def make(self, wanted: Sequence[tuple[str, int]], progress: Progress = no_progress) -> None:
+        """Make what is not there; a shadow forgets once it is trained."""
+        todo = self.missing(wanted)
+        if not todo:
+            return
+        method = self.place.config["method"]
+        if any(which == "forgotten" for which, _ in todo) and ("requests" in method or kind(method["name"]).history):
+            why = "a history of training" if "requests" not in method else "clients that leave one by one"
+            raise NotApplicable(f"{method['name']} needs {why}, which shadow models have not; audit it at tier 2")
+        for folder in (self.trained, self.forgotten):
+            folder.mkdir(parents=True, exist_ok=True)
+        first = [job for job in todo if job[0] != "forgotten"]
+        with progress("shadow models", len(todo)) as watch:
+            done = 0
+
+            def count() -> None:
+                nonlocal done
+                done += 1
+                if watch:
+                    watch({"round": done, "unit": "model", "said": "made like the run's own"})
+
+            for part in (first, [job for job in todo if job[0] == "forgotten"]):
+                _together([self._job(which, number) for which, number in part], count)
+
+    def announce(self, wanted: Sequence[tuple[str, int]], say: Callable[[str], None]) -> None:
+        """Say what has to be made and, by what the run itself took, how long that will be."""
+        todo = self.missing(wanted)
+        if not todo:
+            return say(f"Shadow models: all {len(wanted)} are there.")
+        answering = sum(which == "forgotten" for which, _ in todo)
+        training = len(todo) - answering
+        parent = Path(self.place.config.get("trained", ""))
+        known = Run.begun(parent) and Run.open(parent).finished
+        text = f"Shadow models: {training} to train in {self.experiment.train.rounds} rounds each"
+        text += f", {answering} to unlearn" if answering else ""
+        if known:
+            cores = os.cpu_count() or 1
+            alone = training * Run.open(parent).summary["cost"]["seconds"]
+            alone += answering * self.place.summary["cost"]["seconds"]
+            text += f"; at most {alone / 60:.0f} minutes if each takes as long as the run's own, {cores} at a time"
+        return say(text + ".")
+
+    def load(self, which: str, number: int) -> Tensor:
+        """Return a shadow's model."""
+        path = self.path(which, number)
+        try:
+            return safetensors.torch.load(path.read_bytes())["w"]
+        except (OSError, KeyError, safetensors.SafetensorError) as error:
+            raise UserError(f"the shadow model {path} is damaged ({error}); delete it and audit again") from error
+
+    def _job(self, which: str, number: int) -> Job:
+        return Job(
+            which,
+            number,
+            str(self.path(which, number)),
+            str(self.path("with", number)),
+            json.dumps(self.experiment.model_dump()),
+            json.dumps(self.request),
+            json.dumps(self.place.config["method"]),
+            self.place.summary["final"],
+            None if self.root is None else str(self.root),
+        )
+
+
+def _together(jobs: Sequence[Job], done: Callable[[], None]) -> None:
+    """Work on one job per core: small models are bound by Python, which threads would share."""
+    workers = min(os.cpu_count() or 1, len(jobs))
+    if not workers:
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        futures: list[Future[None]] = [pool.submit(_work, job) for job in jobs]
+        try:
+            for future in as_completed(futures):
+                future.result()
+                done()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+@functools.cache
+def _setting(experiment: str, request: str, root: str | None) -> tuple[Experiment, Request, SimulatedFederation]:
+    loaded, asked = validate(json.loads(experiment), "the experiment"), Request.from_json(json.loads(request))
+    engine, _ = federation(loaded, asked, None if root is None else Path(root), workers=1)
+    return loaded, asked, engine
+
+
+def _work(job: Job) -> None:
+    """Make one shadow, in a process of its own."""
+    torch.set_num_threads(1)
+    experiment, request, engine = _setting(job.experiment, job.request, job.root)
+    forget = request.sides(engine.ids)[0]
+    seed = experiment.seed
+    masks = None if job.kind == "without" else shadows.halves(engine, forget, seed, job.number)
+    own = shadows.own_seed(seed, job.kind == "without", job.number)
+    if job.kind == "forgotten":
+        w = safetensors.torch.load(Path(job.trained).read_bytes())["w"]
+        w = shadows.forget(engine, request, masks or {}, w, _method(json.loads(job.method)), job.stage, own)
+    else:
+        training = FedAvg(**experiment.train.model_dump(exclude={"record", "keep"}))
+        w = shadows.train(engine, forget, masks, training, own)
+    put(Path(job.out), safetensors.torch.save({"w": w}))
+
+
+def _method(config: dict[str, Any]) -> Any:
+    """Return the method of a run from its configuration, in which unset options are left out."""
+    name = config["name"]
+    known = {f.name for f in fields(kind(name))}
+    return find(name, {k: v for k, v in config.items() if k in known})

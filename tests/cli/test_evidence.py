@@ -1,0 +1,160 @@
+"""The audit, the certificate and its verification, from the command line."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .commands import files
+from .conftest import Call
+
+Mistake = Callable[..., str]
+QUIET = ("--quiet",)
+
+
+@pytest.fixture
+def run(small: Path, tmp_path: Path) -> Path:
+    """A copy of the unlearning run, to be changed."""
+    shutil.copytree(small / "forgotten", tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture(autouse=True)
+def unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No report is drawn; that takes longer than these commands."""
+    monkeypatch.setattr("fupareto.cli.common.report", lambda run: run.path / "report.html")
+
+
+def audit_of(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "audit.json").read_text())
+    return found
+
+
+def test_unlearning_ends_with_an_audit(small: Path) -> None:
+    found = audit_of(small / "forgotten")
+    summary = json.loads((small / "forgotten/summary.json").read_text())
+    assert (found["tier"], found["truth"], found["relearning"]) == (1, None, None)
+    for stage, values in summary["stages"].items():
+        told = found["membership"][stage]
+        assert set(told["clients"]) == set(summary["forget"])
+        assert values["mia_auc"] == told["mean"]["confidence"]["auc"]
+        for client in told["clients"].values():
+            assert set(client["attacks"]) == {"confidence", "loss", "margin", "entropy"}
+            assert all(0 <= a["low"] <= a["auc"] <= a["high"] <= 1 for a in client["attacks"].values())
+    assert len(found["exclusivity"]["clients"]) == 3
+    assert found["exclusivity"]["conflicts"]
+    open_ = {c["name"] for c in found["verdict"]["checks"] if c["result"] == "open"}
+    assert {"alike", "removed"} <= open_
+
+
+def test_auditing_again_changes_nothing_but_the_time(call: Call, run: Path) -> None:
+    before = audit_of(run)
+    assert call("audit", run, *QUIET).code == 0
+    assert audit_of(run) | {"created": ""} == before | {"created": ""}
+
+
+def test_retraining_adds_the_truth_and_is_kept(call: Call, run: Path) -> None:
+    ended = call("audit", run, "--retrain", *QUIET)
+    assert ended.code == 0
+    found = audit_of(run)
+    assert found["truth"]["rounds"] == 6  # as many as the training had
+    assert "retrained" in found["membership"]
+    assert set(found["truth"]["stages"]) == {"initial", "unlearned", "recovered"}
+    assert found["relearning"]["models"].keys() == {"unlearned", "recovered", "retrained"}
+    kept = files(run / "retrained")
+    assert call("audit", run, *QUIET).code == 0
+    assert audit_of(run)["truth"] == found["truth"]
+    assert files(run / "retrained") == kept
+    for check in found["verdict"]["checks"]:
+        assert f"{check['result']:8} {check['claim']}: {check['text']}" in ended.out
+    assert "none of them shows that anybody's data were deleted" in ended.out
+    other = run.with_name("other")
+    shutil.copytree(run, other, ignore=shutil.ignore_patterns("retrained"))
+    assert call("audit", other, "--reference", run / "retrained", *QUIET).code == 0
+    assert audit_of(other)["truth"] == found["truth"]
+
+
+def test_thresholds_are_the_users(call: Call, run: Path) -> None:
+    assert call("audit", run, "--threshold", "asr=1", "--threshold", "leak=0.5", *QUIET).code == 0
+    found = audit_of(run)
+    assert (found["thresholds"]["asr"], found["thresholds"]["leak"]) == (1, 0.5)
+    assert next(c for c in found["verdict"]["checks"] if c["name"] == "private")["result"] == "shown"
+
+
+def test_audit_mistakes(mistake: Mistake, small: Path, tmp_path: Path) -> None:
+    run = small / "forgotten"
+    mistake("audit", run, "--threshold", "asr", says=("--threshold takes key=value",))
+    mistake("audit", run, "--threshold", "asr=3", says=("between 0 and 1",))
+    mistake("audit", run, "--threshold", "nonsense=0.5", says=("no threshold 'nonsense'", "relearning"))
+    mistake("audit", run, "--reference", "nowhere", says=("no run directory nowhere",))
+    mistake("audit", run, "--reference", run, says=("is not a finished run of the method retrain",))
+    mistake("audit", run, "--tier", "3", "--shadows", "5", says=("multiple of 4",))
+    mistake("audit", small / "trained", "--tier", "2", says=("forgot nothing",))
+    mistake("audit", run, "--tier", "4", says=("--tier",))
+
+
+def test_a_certificate_is_written_and_found_right(call: Call, run: Path) -> None:
+    ended = call("certify", run)
+    assert ended.code == 0
+    assert f"Certificate: {run / 'certificate.json'}" in ended.out
+    before = files(run)
+    found = call("verify", run / "certificate.json")
+    assert (found.code, ", 0 wrong, " in found.out) == (0, True)
+    again = call("verify", run / "certificate.json", "--audit", *QUIET)
+    assert (again.code, ", 0 wrong, " in again.out) == (0, True)
+    assert files(run) == before
+    refused = call("audit", run, *QUIET)
+    assert (refused.code, "has a certificate" in refused.err) == (2, True)
+    assert files(run) == before
+
+
+@pytest.mark.parametrize("name", ["recovered.safetensors", "summary.json", "rounds.jsonl", "certificate.json"])
+def test_a_changed_byte_is_named(call: Call, run: Path, name: str) -> None:
+    assert call("certify", run).code == 0
+    data = bytearray((run / name).read_bytes())
+    data[-5] ^= 1
+    (run / name).write_bytes(data)
+    ended = call("verify", run / "certificate.json")
+    assert ended.code in (1, 2)
+    assert name in ended.out + ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_numbers_that_cannot_be_measured_again_are_named(call: Call, run: Path) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    summary["stages"]["unlearned"]["r_acc"] -= 0.25
+    (run / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    assert call("certify", run).code == 0  # the files agree with each other
+    assert call("verify", run / "certificate.json").code == 0
+    ended = call("verify", run / "certificate.json", "--audit", *QUIET)
+    assert ended.code == 1
+    assert "stages.unlearned.r_acc" in ended.out
+
+
+def test_a_second_request_follows_the_first(call: Call, run: Path, tmp_path: Path) -> None:
+    assert call("certify", run).code == 0
+    left = json.loads((run / "request.json").read_text())["clients"]
+    stays = next(i for i in "01234" if i not in left)
+    second = tmp_path / "second"
+    options = ("--set", "rounds=2", "--set", "recovery_rounds=1", *QUIET)
+    assert call("unlearn", run, "--clients", stays, "--out", second, *options).code == 0
+    summary = json.loads((second / "summary.json").read_text())
+    assert summary["forget"] == [stays]
+    assert set(summary["stages"]["initial"]["clients"]) == set("01234") - set(left)
+    final = json.loads((run / "summary.json").read_text())["final"]
+    assert tensors(second / "initial.safetensors") == tensors(run / f"{final}.safetensors")
+    assert call("certify", second, "--previous", run / "certificate.json").code == 0
+    ended = call("verify", second / "certificate.json")
+    assert (ended.code, ", 0 wrong, " in ended.out) == (0, True)
+    held = json.loads((second / "certificate.json").read_text())
+    assert (held["previous"]["start"], sorted(held["previous"]["forgotten"])) == ("kept", sorted(left))
+    assert call("unlearn", run, "--clients", stays, "--out", second, *options, "--resume").code == 0
+
+
+def tensors(path: Path) -> dict[str, list[float]]:
+    import safetensors.torch
+
+    return {name: t.flatten().tolist() for name, t in safetensors.torch.load(path.read_bytes()).items()}
