@@ -125,7 +125,7 @@ def test_bytes_of_a_fupareto_run_follow_from_its_record() -> None:
     down = up = 0
     for s in states:
         asked = 4 if s.phase == "recover" else 6
-        searching = {"improve": 6, "expand": 2, "recover": 4}[s.phase] if s.record["tried"] else 0
+        searching = {"improve": 6, "expand": 6, "recover": 4}[s.phase] if s.record["tried"] else 0
         down += asked * N_BYTES + searching * (N_BYTES + 4 * len(s.record["tried"]))
         up += asked * (N_BYTES + 4) + searching * 4 * len(s.record["tried"])
     guards = 2 * len(FORGET)  # two gradients of each forget client, once, before recovery

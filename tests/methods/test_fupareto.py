@@ -1,5 +1,6 @@
 """Unlearning: improvement, expansion, and what happens when neither finds a step."""
 
+import dataclasses
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -89,17 +90,41 @@ def test_an_expansion_is_orthogonal_to_every_retained_gradient(states: list[Any]
             assert after.record["cosines"][u] > 0
 
 
-def test_only_forget_clients_are_asked_about_an_expansion_step() -> None:
-    clients, method = conflict(), unlearning()
+@pytest.mark.parametrize(("harm", "asked"), [(None, set(FORGET)), (1.0, {*FORGET, *RETAINED})])
+def test_retained_clients_are_asked_about_an_expansion_step_where_harm_is_limited(
+    harm: float | None, asked: set[str]
+) -> None:
+    clients, method = conflict(), unlearning(expansion_harm=harm)
     states = walk(method, clients, ZERO, FORGET)
     before = next(s for s in states if s.expand_next)
     clients.asked.clear()
     method.step(clients, before)
     assert {i for i, q in clients.asked if isinstance(q, Gradient)} == {*FORGET, *RETAINED}
-    assert {i for i, q in clients.asked if isinstance(q, TrialLosses)} == set(FORGET)
+    assert {i for i, q in clients.asked if isinstance(q, TrialLosses)} == asked
     eta = 0.1 * 0.999**before.round
     steps = {q.steps for _, q in clients.asked if isinstance(q, TrialLosses)}
     assert steps == {trial_steps(eta, 3, enlarge=False)}
+
+
+def test_an_expansion_that_harms_those_who_stay_takes_a_smaller_step_or_none() -> None:
+    """Orthogonal is unnoticed to first order only: at a large rate, the second order is all there is."""
+
+    def expand(harm: float | None, lr: float) -> tuple[float, float | None]:
+        clients = conflict()
+        method = unlearning(expansion_harm=harm, lr=lr)
+        before = next(s for s in walk(unlearning(), clients, ZERO, FORGET) if s.expand_next)
+        before = dataclasses.replace(before, rate=lr)
+        after = method.step(clients, before)
+        losses = [np.mean([clients.loss(i, w, CE) for i in RETAINED]) for w in (before.w, after.w)]
+        return float(losses[1] / losses[0]), after.record["step"]
+
+    ratio, step = expand(None, 50.0)
+    assert ratio > 2
+    for harm in (1.0, 0.25, 0.05):
+        limited, smaller = expand(harm, 50.0)
+        assert limited <= 1 + harm + 1e-6
+        assert smaller is None or (step is not None and smaller < step)
+    assert expand(1.0, 0.1) == expand(None, 0.1)  # where nobody is harmed nothing changes
 
 
 def test_one_forget_client_expands_along_its_projected_gradient() -> None:

@@ -75,6 +75,7 @@ CASES: list[tuple[str, Any, Callable[[], Problem], dict[str, Any]]] = [
     ("expansion_large_steps", True, front, LONG),
     ("expansion_fallback", "min_step", overshoot, UNGUIDED),
     ("expansion_fallback", "skip", overshoot, UNGUIDED),
+    ("expansion_harm", 0.0, front, LONG),
     ("same_round_expansion", True, front, LONG),
     *(("recovery", r, network, {}) for r in ("away", "printed", "project", "none")),
     ("recovery_search", False, network, {}),
@@ -154,7 +155,7 @@ def test_the_paper_preset_is_the_literal_reading() -> None:
     paper = find("fupareto:paper")
     assert isinstance(paper, FUPareto)
     assert (paper.armijo, paper.mbs_form, paper.recovery) == ("printed", "printed", "printed")
-    assert (paper.expansion_guidance, paper.expansion_fallback) == ("all", "skip")
+    assert (paper.expansion_guidance, paper.expansion_fallback, paper.expansion_harm) == ("all", "skip", None)
     assert (paper.guidance_scale, paper.equal_norms, paper.rescale) == ("exact", False, False)
     assert (paper.gradient, paper.search_mode, paper.recovery_search) == ("pseudo", "train", False)
     assert (paper.s, paper.rounds, paper.recovery_rounds, paper.decay) == (3, 100, 100, 0.999)

@@ -4,6 +4,8 @@ Unlearning alternates between two steps. *Improvement* moves along a direction t
 objective at once, the forget clients' MBS loss and the retained clients' cross-entropy, until a line search finds
 no step that everybody can live with: the model is near the Pareto front. *Expansion* then lowers the forget
 clients' losses along a direction orthogonal to every retained client's gradient, and improvement resumes.
+Orthogonal means unnoticed to first order only, so a step after which the retained clients' mean loss has doubled is
+not taken (ours, ``expansion_harm``; without it a base rate that is too large can ruin a model in two rounds).
 *Recovery* trains the retained clients without relearning what was forgotten.
 
 Where the paper contradicts itself the default is the reading that its text argues for, and
@@ -39,6 +41,7 @@ PAPER: dict[str, Any] = {  # the literal reading, misprints included
     "rescale": False,
     "expansion_guidance": "all",
     "expansion_fallback": "skip",
+    "expansion_harm": None,
     "gradient": "pseudo",
     "search_mode": "train",
     "recovery": "printed",
@@ -102,6 +105,7 @@ class FUPareto(Method):
     expansion_projection: bool = True
     expansion_large_steps: bool = False  # search from 2^s eta instead of eta
     expansion_fallback: Literal["best", "min_step", "skip"] = "best"  # when no expansion step passes
+    expansion_harm: float | None = 1.0  # how much of itself the retained clients' mean loss may rise by; None: any
     same_round_expansion: bool = False  # expand in the round whose improvement failed
     recovery: Literal["guard", "away", "printed", "project", "none"] = "guard"  # see methods/recovery.py
     recovery_search: bool = True
@@ -120,6 +124,8 @@ class FUPareto(Method):
             raise ValueError(f"recovery_rounds must not be negative, not {self.recovery_rounds}")
         if self.decay > 1:
             raise ValueError(f"decay must not be above 1, not {self.decay}")
+        if self.expansion_harm is not None and self.expansion_harm < 0:
+            raise ValueError(f"expansion_harm must not be negative, not {self.expansion_harm}")
         if self.enough < 0:
             raise ValueError(f"enough must not be negative, not {self.enough}")
         if not 0 < self.beta < 1:
@@ -163,7 +169,10 @@ class FUPareto(Method):
         coefficients = self._expansion(state, objectives)
         steps = trial_steps(self._eta(state), self.s, enlarge=self.expansion_large_steps)
         vetoes = {i: losses[i] for i in state.forget}
-        found = search(federation, state.w, objectives, coefficients, steps, vetoes, self._rule(state), exhaustive=True)
+        others = {} if self.expansion_harm is None else {i: losses[i] for i in state.retained}
+        harm = self.expansion_harm or 0.0
+        rule = self._rule(state)
+        found = search(federation, state.w, objectives, coefficients, steps, vetoes, rule, True, others, harm)
         found = dataclasses.replace(self._fall_back(found), missing={**missing, **found.missing})
         return self._moved(state, "expand", objectives, found)
 

@@ -141,8 +141,12 @@ def search(
     losses: Mapping[str, Loss],
     rule: Rule,
     exhaustive: bool = False,
+    bystanders: Mapping[str, Loss] | None = None,
+    harm: float = np.inf,
 ) -> Search:
     """Try ``w - step · direction`` step by step until every client of ``losses`` can live with it, eq. (6).
+
+    A step that raises the mean loss of the ``bystanders`` by more than the share ``harm`` is no step at all.
 
     A client that vetoes a step settles it, so the others need not be asked; ``exhaustive`` asks everybody, for callers
     that need the summed losses of rejected steps. Clients that are not live keep a veto, within their slack: they must
@@ -157,6 +161,10 @@ def search(
     before = objectives.answer.losses[asked]
     slopes = (objectives.gram @ coefficients)[asked] / objectives.answer.steps[asked]
     slack = objectives.slack[asked]
+    others = bystanders or {}
+    places = objectives.of_clients(tuple(others))
+    watching = [objectives.answer.ids[k] for k in places]
+    calm = objectives.answer.losses[places]
     found = Search(direction, cosines=objectives.cosines(coefficients), missing={})
     tried: list[float] = []
     changes: list[float] = []
@@ -168,15 +176,19 @@ def search(
         w,
         direction,
         steps,
-        {i: losses[i] for i in ids},
+        {i: losses[i] for i in ids} | {i: others[i] for i in watching},
         found.missing,
         rule.mode,
         rule.seed,
         limits=None if exhaustive else limits,
     )
-    for step, after in zip(steps, rows, strict=False):
-        here = ~np.isnan(after)
+    for step, row in zip(steps, rows, strict=False):
+        after, stirred = row[: len(ids)], row[len(ids) :]
+        here, heard = ~np.isnan(after), ~np.isnan(stirred)
         tried.append(step)
+        if heard.any() and stirred[heard].mean() > (1.0 + harm) * calm[heard].mean():
+            changes.append(np.inf)
+            continue
         changes.append(float((after - before)[here].sum()) if here.any() else np.inf)
         passed = sufficient_decrease(before[here], after[here], slopes[here], step, rule.beta, rule.armijo, slack[here])
         if here.any() and passed.all():
