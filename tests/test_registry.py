@@ -20,6 +20,7 @@ PAPER = {  # PROTOCOL C.13, right column
     "rescale": False,
     "expansion_guidance": "all",
     "expansion_fallback": "skip",
+    "expansion_harm": None,
     "gradient": "pseudo",
     "search_mode": "train",
     "recovery": "printed",

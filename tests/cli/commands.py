@@ -54,13 +54,18 @@ def fupareto(*args: object, cwd: Path | None = None, env: dict[str, str] | None 
 
 
 class Process:
-    """A command in a process of its own, forked from one that has imported torch already: it starts at once."""
+    """A command in a process of its own, forked from one that has imported torch already: it starts at once.
 
-    def __init__(self, *args: object, cwd: Path) -> None:
+    Only the demo draws its report, which takes longer than these runs; the others take ``drawing`` seconds over it.
+    """
+
+    def __init__(self, *args: object, cwd: Path, drawing: float = 1.0) -> None:
         self.log = cwd / f"log-{time.monotonic_ns()}"
         for suffix in (".out", ".err"):
             self.log.with_suffix(suffix).touch()
-        self.process: ForkServerProcess = _forks.Process(target=_run, args=([*map(str, args)], str(cwd), str(self.log)))
+        self.process: ForkServerProcess = _forks.Process(
+            target=_run, args=([*map(str, args)], str(cwd), str(self.log), drawing)
+        )
         self.process.start()
 
     def kill_when(self, happened: Callable[[], bool]) -> None:
@@ -82,18 +87,18 @@ class Process:
 
 def forked(*args: object, cwd: Path) -> Ended:
     """Run a command to its end in a forked process."""
-    return Process(*args, cwd=cwd).end()
+    return Process(*args, cwd=cwd, drawing=0.0).end()
 
 
-def _run(args: list[str], cwd: str, log: str) -> None:
+def _run(args: list[str], cwd: str, log: str, drawing: float) -> None:
     for number, suffix in ((1, ".out"), (2, ".err")):
         os.dup2(os.open(log + suffix, os.O_WRONLY), number)
     os.chdir(cwd)
     sys.argv = ["fupareto", *args]
     from fupareto.cli import common, main
 
-    if args[0] != "demo":  # drawing takes longer than these runs, and is looked at elsewhere
-        common.report = lambda run: run.save_report("not drawn")
+    if args[0] != "demo":
+        common.report = lambda run: time.sleep(drawing) or run.save_report("not drawn")  # type: ignore[func-returns-value]
     main()
 
 
