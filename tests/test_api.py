@@ -85,6 +85,23 @@ def test_forgetting(federation: fupareto.Federation, w0: Tensor, tmp_path: Path)
     assert all(torch.equal(v, kept[k]) for k, v in module.state_dict().items())
 
 
+def test_evidence(federation: fupareto.Federation, trained: fupareto.Result, w0: Tensor, tmp_path: Path) -> None:
+    method = FUPareto(rounds=2, recovery_rounds=1)
+    forget = [federation.ids[1]]
+    result = fupareto.unlearn(federation, w0, forget, method, out=tmp_path / "run")
+    found = result.evidence()
+    assert set(found["membership"]["initial"]["clients"]) == set(forget)
+    assert (found["truth"], found["relearning"]) == (None, None)
+    more = result.evidence(retrained=model(), training=fupareto.Local(lr=0.1))
+    assert "retrained" in more["membership"]
+    assert more["relearning"]["lr"] == pytest.approx(0.01)
+    assert (tmp_path / "run/audit.json").is_file()
+    page = result.report(tmp_path / "report.html", more).read_text()
+    assert 'id="relearning"' in page
+    with pytest.raises(UserError, match="nothing was forgotten"):
+        trained.evidence()
+
+
 def test_default_method_and_module_as_start() -> None:
     few = {name: (samples(k, 6), samples(9 + k, 6)) for k, name in enumerate("ab")}
     federation = fupareto.simulate(model(), few, workers=1)
