@@ -41,9 +41,11 @@ def finish(run: "Run", as_json: bool) -> None:
     if run.summary["verdict"]:
         typer.echo(run.summary["verdict"])
     if audit := run.audit:
+        from fupareto.audit.verdict import CLOSING
+
         for check in audit["verdict"]["checks"]:
             typer.echo(f"  {check['result']:8} {check['claim']}: {check['text']}")
-        typer.echo(audit["verdict"]["text"].rpartition(". ")[2])
+        typer.echo(CLOSING)
     typer.echo(f"Summary: {run.path / 'summary.json'}\nReport:  {path}")
 
 

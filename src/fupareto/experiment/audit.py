@@ -15,6 +15,7 @@ from fupareto.experiment.setting import FACTS, Progress, default_request, federa
 from fupareto.experiment.shadows import make
 from fupareto.experiment.unlearn import answer
 from fupareto.federation import Request
+from fupareto.parameters import Layout
 from fupareto.runs import Run
 
 
@@ -65,9 +66,9 @@ def examine(
         sides = ((), engine.ids) if wanted.partial else wanted.sides(engine.ids)
         return runner.summarise(runner.Outcome(engine, place, sides), facts), None
     request = Request.from_json(place.request)
-    truth = _truth(place, experiment, request, root, retrain, reference, progress)
-    shadowed = make(place, root, tier, shadows, progress, say) if tier > 1 else None
     engine, _ = federation(experiment, request, root)
+    truth = _truth(place, experiment, request, engine.layout, root, retrain, reference, progress)
+    shadowed = make(place, root, tier, shadows, progress, say) if tier > 1 else None
     outcome = runner.Outcome(engine, place, request.sides(engine.ids), request.words())
     return conclusions(place, outcome, facts, truth, shadowed, thresholds)
 
@@ -76,6 +77,7 @@ def _truth(
     place: Run,
     experiment: Experiment,
     request: Request,
+    layout: Layout,
     root: Path | None,
     retrain: bool,
     reference: Path | None,
@@ -106,8 +108,7 @@ def _truth(
     same = Request.from_json(made.request) == request and stored_experiment(made) == experiment
     if made.config.get("method", {}).get("name") != "retrain" or not made.finished or not same:
         raise UserError(f"{out} is not a finished run of the method retrain for the same request and experiment")
-    engine, _ = federation(experiment, request, root)
     tensors = made.load_model("unlearned")
     if tensors is None:
         raise UserError(f"{out} has lost its model unlearned.safetensors; delete it and retrain")
-    return Truth(engine.layout.flat(tensors), made.summary["cost"])
+    return Truth(layout.flat(tensors), made.summary["cost"])
