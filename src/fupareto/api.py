@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from fupareto.auditing import Truth
 from fupareto.errors import UserError
 from fupareto.federation import Federation, Request, SimulatedFederation
 from fupareto.federation.base import Local
+from fupareto.federation.recording import record as recorded
+from fupareto.federation.samples import Samples, splits_of
+from fupareto.history import PARTS, Plan
 from fupareto.methods import FedAvg, FUPareto, Method
 from fupareto.report import render
 from fupareto.runner import Outcome, Watch
 from fupareto.runs import Memory, Run
-
-Samples = Any  # (inputs, labels) as tensors or arrays, or a torch Dataset of (input, label) pairs
+from fupareto.versions import versions
 
 
 def simulate(
@@ -33,7 +36,7 @@ def simulate(
     Some methods start from new models. They are made by resetting the layers of ``model``, or by ``fresh``, a function
     of a seed.
     """
-    return SimulatedFederation(model, {str(i): _splits(i, held) for i, held in clients.items()}, workers, fresh)
+    return SimulatedFederation(model, {str(i): splits_of(i, held) for i, held in clients.items()}, workers, fresh)
 
 
 @dataclasses.dataclass
@@ -43,6 +46,7 @@ class Result:
     outcome: Outcome
     method: Method
     seed: int
+    _summary: dict[str, Any] | None = None
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
@@ -57,12 +61,14 @@ class Result:
         return tensors
 
     def audit(self) -> dict[str, Any]:
-        """Measure the models and return the summary (the keys of ``summary.json``)."""
-        facts = {"name": "", "method": self.method.name, "dataset": "yours", "model": "yours", "seed": self.seed}
-        summary = runner.summarise(self.outcome, facts)
-        if isinstance(self.outcome.place, Run):
-            self.outcome.place.save_summary(summary)
-        return summary
+        """Measure the models, once, and return the summary (the keys of ``summary.json``)."""
+        if self._summary is None:
+            facts = {"name": "", "method": self.method.name, "dataset": "yours", "model": "yours", "seed": self.seed}
+            created = datetime.now(UTC).isoformat(timespec="seconds")
+            self._summary = runner.summarise(self.outcome, {**facts, "versions": versions(), "created": created})
+            if isinstance(self.outcome.place, Run):
+                self.outcome.place.save_summary(self._summary)
+        return self._summary
 
     def evidence(
         self,
@@ -84,8 +90,10 @@ class Result:
         found = auditing.audit(
             self.outcome, self.audit(), seed=self.seed, retrained=truth, local=training, thresholds=thresholds
         )
+        self._summary = auditing.with_membership(self.audit(), found)
         if isinstance(self.outcome.place, Run):
             self.outcome.place.save_audit(found)
+            self.outcome.place.save_summary(self._summary)
         return found
 
     def report(self, path: str | Path, evidence: Mapping[str, Any] | None = None) -> Path:
@@ -105,11 +113,31 @@ def train(
     method: Method | None = None,
     *,
     seed: int = 0,
+    out: str | Path | None = None,
+    resume: bool = False,
+    record: Sequence[str] = (),
+    keep: int = 100,
+    measure_every: int = 1,
     watch: Watch | None = None,
 ) -> Result:
-    """Train a model with everybody, by FedAvg unless another method is given."""
+    """Train a model with everybody, by FedAvg unless another method is given; with ``out``, into a run directory.
+
+    Methods named in ``record`` (federaser, fupga, fedau) will find what they need in its ``history``: FedEraser the
+    local models of ``keep`` rounds, FedAU a second head of every client, for nobody knows yet who will leave.
+    """
     method = method or FedAvg()
-    return Result(runner.run(method, federation, _vector(federation, w0), None, seed=seed, watch=watch), method, seed)
+    w = _vector(federation, w0)
+    if unknown := [part for part in record if part not in PARTS]:
+        raise UserError(f"no method {', '.join(unknown)} needs a history; those that do are {', '.join(PARTS)}")
+    if record and out is None:
+        raise UserError("a history is kept in a run directory; name one with out")
+    place = _place(out, method, None, seed, resume)
+    if isinstance(place, Run):
+        heads = federation.ids if "fedau" in record else ()
+        plan = Plan(tuple(dict.fromkeys(record)), federation.ids, method.budget, keep, heads, seed)
+        federation = recorded(federation, place.path / "history", plan)
+    outcome = runner.run(method, federation, w, None, seed=seed, place=place, measure_every=measure_every, watch=watch)
+    return Result(outcome, method, seed)
 
 
 def unlearn(
@@ -121,6 +149,7 @@ def unlearn(
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
+    measure_every: int = 1,
     watch: Watch | None = None,
 ) -> Result:
     """Forget the clients ``forget``, starting from ``w0``; with ``out``, into a run directory that can be resumed.
@@ -134,13 +163,25 @@ def unlearn(
     request = forget if isinstance(forget, Request) else Request(tuple(dict.fromkeys(map(str, forget))))
     federation = federation.divided(request)
     request.sides(federation.ids)
-    place: Run | Memory = Memory()
     if out is not None:
         method.init(federation, w, request, seed)  # a request that it cannot answer should leave nothing behind
-        config = {"kind": "python", "method": {"name": method.name, **dataclasses.asdict(method)}, "seed": seed}
-        place = Run.make(Path(out), config, request.to_json(), resume)
-    outcome = runner.run(method, federation, w, request, seed=seed, place=place, watch=watch)
+    place = _place(out, method, request, seed, resume)
+    begun = place.load_model("initial")
+    if begun is not None and not torch.equal(federation.layout.flat(begun), w):
+        raise UserError(f"{out} began from another initial model; resume it with that one, or choose another out")
+    outcome = runner.run(
+        method, federation, w, request, seed=seed, place=place, measure_every=measure_every, watch=watch
+    )
     return Result(outcome, method, seed)
+
+
+def _place(out: str | Path | None, method: Method, request: Request | None, seed: int, resume: bool) -> Run | Memory:
+    """Return where a run is kept: a directory, if one is named."""
+    if out is None:
+        return Memory()
+    about = {"name": method.name, **dataclasses.asdict(method)}
+    config = {"kind": "python", "method": about, "seed": seed, "versions": versions()}
+    return Run.make(Path(out), config, request.to_json() if request else None, resume)
 
 
 def _vector(federation: Federation, w0: Tensor | nn.Module) -> Tensor:
@@ -150,22 +191,3 @@ def _vector(federation: Federation, w0: Tensor | nn.Module) -> Tensor:
     if not bool(torch.isfinite(w).all()):
         raise UserError("the initial model has numbers that are not finite; train it again, at a lower rate")
     return w
-
-
-def _splits(client: str, held: Any) -> dict[str, tuple[Tensor, Tensor]]:
-    try:
-        train, test = held
-        return {"train": _tensors(train), "test": _tensors(test)}
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise UserError(
-            f"client '{client}' must have a train and a test set, each (inputs, labels) or a torch Dataset of "
-            f"(input, label) pairs: {error}"
-        ) from error
-
-
-def _tensors(samples: Samples) -> tuple[Tensor, Tensor]:
-    if isinstance(samples, tuple | list) and len(samples) == 2 and hasattr(samples[0], "shape"):
-        return torch.as_tensor(samples[0]), torch.as_tensor(samples[1])
-    pairs = [samples[k] for k in range(len(samples))]
-    inputs = torch.stack([torch.as_tensor(x) for x, _ in pairs]) if pairs else torch.empty(0)
-    return inputs, torch.tensor([int(y) for _, y in pairs])

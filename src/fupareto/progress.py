@@ -40,7 +40,7 @@ def _bar(title: str, total: int) -> Iterator[Callable[[dict[str, Any]], None]]:
 
         def show(record: dict[str, Any]) -> None:
             nonlocal said
-            said = _said(record) or said
+            said = in_words(record) or said
             bar.update(task, completed=record["round"], said=said)
 
         yield show
@@ -51,10 +51,10 @@ def _lines(title: str, total: int) -> Callable[[dict[str, Any]], None]:
 
     def show(record: dict[str, Any]) -> None:
         nonlocal last
-        if time.monotonic() - last > 5 and _said(record):
+        if time.monotonic() - last > 5 and in_words(record):
             last = time.monotonic()
             print(
-                f"{title}: {record.get('unit', 'round')} {record['round']} of {total}, {_said(record)}",
+                f"{title}: {record.get('unit', 'round')} {record['round']} of {total}, {in_words(record)}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -62,7 +62,7 @@ def _lines(title: str, total: int) -> Callable[[dict[str, Any]], None]:
     return show
 
 
-def _said(record: dict[str, Any]) -> str:
+def in_words(record: dict[str, Any]) -> str:
     """Say in a few words what a round did; nothing for a round that was not measured."""
     if "said" in record:
         return str(record["said"])
@@ -159,7 +159,7 @@ class TableBoard(Board):
 
         def show(record: dict[str, Any]) -> None:
             self.texts[place] = f"round {record['round']}/{total}"
-            self.said = _said(record) or self.said
+            self.said = in_words(record) or self.said
 
         self.texts[place] = f"round 0/{total}"
         yield show

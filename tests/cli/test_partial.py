@@ -117,9 +117,9 @@ def test_samples_that_cannot_be_read(mistake: Mistake, small: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("--classes", "four"), ("--classes takes numbers, such as 4 or 4,7, not 'four'",)),
-        (("--classes", "4.0"), ("--classes takes numbers",)),
-        (("--classes", ""), ("--classes names no class",)),
+        (("--classes", "four"), ("classes are numbers, such as 4 or 4,7, not 'four'",)),
+        (("--classes", "4.0"), ("classes are numbers",)),
+        (("--classes", ""), ("no class is named",)),
         (("--classes", "11"), ("nobody holds training samples of class 11",)),
         (("--classes", "-1"), ("nobody holds",)),
         (("--classes", "99999999999999999999999"), ("nobody holds",)),

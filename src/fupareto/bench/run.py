@@ -17,6 +17,7 @@ from fupareto.bench.file import Bench, Cell, cells
 from fupareto.errors import NotApplicable, UserError
 from fupareto.methods.registry import kind
 from fupareto.runs import STAGES, Run
+from fupareto.versions import versions
 
 MEASURED = ("asr", "asr_max", "r_acc", "r_acc_std", "r_acc_min", "forget_acc", "mia_auc", "distance")
 Curves = dict[str, dict[str, list[list[dict[str, Any]]]]]  # setting -> label -> seeds -> rounds
@@ -129,7 +130,7 @@ def results(bench: Bench, scale: str, found: list[dict[str, Any]]) -> dict[str, 
         "reduced": bench.reduced,
         "paper": bench.paper,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": experiments.versions(),
+        "versions": versions(),
         "experiment": bench.experiment,
         "settings": [
             {"name": s.name, "experiment": s.experiment, "seeds": s.seeds or bench.seeds, "paper": s.paper}

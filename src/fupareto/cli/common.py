@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fupareto.errors import UserError
-
 if TYPE_CHECKING:
     from fupareto.runs import Run
 
@@ -54,27 +52,6 @@ def report(run: "Run") -> Path:
     from fupareto.report import render
 
     return run.save_report(render(run.summary, run.rounds(), run.config, run.audit))
-
-
-def options(pairs: list[str], option: str = "--set") -> dict[str, Any]:
-    """Read key=value pairs as TOML has them; a bare word is text."""
-    import tomllib
-
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise UserError(f"{option} takes key=value, not {pair!r}")
-        try:
-            options[key] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            options[key] = value
-    return options
-
-
-def listed(text: str) -> list[str]:
-    """Read a list that commas separate."""
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def say(quiet: bool, text: str) -> None:

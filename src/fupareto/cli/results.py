@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fupareto.cli.common import Json, Quiet, Root, finish, options, progress, say
+from fupareto import parse
+from fupareto.cli.common import Json, Quiet, Root, finish, progress, say
 from fupareto.cli.common import report as write_report
 from fupareto.errors import UserError
 
@@ -50,7 +51,7 @@ def audit(
         shadows=shadows,
         retrain=retrain,
         reference=reference,
-        thresholds=Thresholds.of(options(threshold or [], "--threshold")),
+        thresholds=Thresholds.of(parse.options(threshold or [], "--threshold")),
         progress=progress(quiet),
         say=partial(say, quiet),
     )

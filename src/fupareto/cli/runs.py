@@ -1,14 +1,14 @@
 """Commands that make runs: demo, train, unlearn."""
 
-import json
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from fupareto.cli.common import Json, Out, Quiet, Resume, Root, finish, listed, options, progress, say
+from fupareto import parse
+from fupareto.cli.common import Json, Out, Quiet, Resume, Root, finish, progress, say
 from fupareto.errors import UserError
 
 
@@ -65,7 +65,7 @@ def train(
         loaded = config.validate({**loaded.model_dump(), "seed": seed}, "--seed")
     if record is not None:
         raw = loaded.model_dump()
-        raw["train"]["record"] = listed(record)
+        raw["train"]["record"] = parse.listed(record)
         loaded = config.validate(raw, "--record")
     run = experiments.train(loaded, out, resume=resume, root=root, progress=progress(quiet), say=partial(say, quiet))
     finish(run, as_json)
@@ -102,42 +102,12 @@ def unlearn(
     run = experiments.unlearn(
         trained,
         out,
-        request=_request(clients, samples, classes),
+        request=parse.request(clients, samples, classes),
         method=method,
-        options=options(set_ or []),
+        options=parse.options(set_ or []),
         sequential=sequential,
         resume=resume,
         root=root,
         progress=progress(quiet),
     )
     finish(run, as_json)
-
-
-def _request(clients: str | None, samples: Path | None, classes: str | None) -> Any:
-    """Read what is to be forgotten; None where nothing was said."""
-    if (clients, samples, classes) == (None, None, None):
-        return None
-    from fupareto.federation import Request
-
-    rows: dict[str, tuple[int, ...]] = {}
-    if samples is not None:
-        try:
-            raw = json.loads(samples.read_text())
-            if not isinstance(raw, dict):
-                raise ValueError(f"it holds a {type(raw).__name__}")
-            rows = {str(i): tuple(numbers) for i, numbers in raw.items()}
-            if not rows or not all(type(n) is int for numbers in rows.values() for n in numbers):
-                raise ValueError("row numbers are whole numbers")
-        except OSError as error:
-            raise UserError(f"cannot read {samples}: {error.strerror}") from error
-        except (ValueError, AttributeError, TypeError) as error:
-            raise UserError(
-                f'{samples} must be JSON that maps clients to row numbers, such as {{"3": [0, 17]}}: {error}'
-            ) from error
-    try:
-        numbers = tuple(dict.fromkeys(int(c) for c in listed(classes or "")))
-    except ValueError as error:
-        raise UserError(f"--classes takes numbers, such as 4 or 4,7, not {classes!r}") from error
-    if classes is not None and not numbers:
-        raise UserError("--classes names no class; give numbers, such as 4 or 4,7")
-    return Request(tuple(dict.fromkeys(listed(clients or ""))), rows, numbers)

@@ -8,7 +8,6 @@ from fupareto.experiment.setting import (
     forgetter,
     no_progress,
     stored_experiment,
-    versions,
 )
 from fupareto.experiment.train import train
 from fupareto.experiment.unlearn import unlearn
@@ -24,5 +23,4 @@ __all__ = [
     "stored_experiment",
     "train",
     "unlearn",
-    "versions",
 ]

@@ -1,16 +1,12 @@
 """Who takes part in an experiment, what is asked of them, and how is it told what is going on?"""
 
-import platform
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from fupareto import data, models, parameters
@@ -22,6 +18,7 @@ from fupareto.methods.registry import find, kind
 from fupareto.randomness import stream
 from fupareto.runner import Watch
 from fupareto.runs import Run
+from fupareto.versions import versions
 
 Progress = Callable[[str, int], AbstractContextManager[Watch | None]]  # of a title and a number of rounds
 
@@ -106,16 +103,6 @@ def forgetter(experiment: Experiment, chosen: str, options: Mapping[str, Any]) -
 def stored_experiment(place: Run) -> Experiment:
     """Return the experiment that a run directory was made from."""
     return validate(place.config.get("experiment", {}), str(place.path / "config.toml"))
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that a result depends on."""
-    return {
-        "fupareto": metadata.version("fupareto"),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
 
 
 FACTS = ("name", "method", "dataset", "model", "seed", "versions", "created")

@@ -19,12 +19,12 @@ from fupareto.experiment.setting import (
     forgetter,
     no_progress,
     stored_experiment,
-    versions,
 )
 from fupareto.federation import Request
 from fupareto.history import History
 from fupareto.methods.sequential import Sequential
 from fupareto.runs import Run
+from fupareto.versions import versions
 
 
 def unlearn(

@@ -1,13 +1,27 @@
 """How does training leave a history? An engine that passes everything on and keeps what passes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from fupareto.federation.base import Federation
 from fupareto.federation.questions import Answer, Failure, Question, Train, Trained, TrainHead
 from fupareto.federation.validity import flaw
-from fupareto.history import History
+from fupareto.history import History, Plan
 
 GAMMA = 0.5  # how much of the second head survives a round (FedAU, client level)
+
+
+def record(
+    federation: Federation, where: Path, plan: Plan, say: Callable[[str], None] = lambda text: None
+) -> Federation:
+    """Return the federation with a history of its training, if the plan is to keep any; says first what it takes."""
+    if not plan.parts:
+        return federation
+    head = federation.layout.head() if "fedau" in plan.parts else None
+    sizes = plan.bytes(federation.layout.size, head.stop - head.start if head else 0)
+    each = ", ".join(f"{part} {size / 1e6:,.1f} MB" for part, size in sizes.items())
+    say(f"Recording for {each}: {sum(sizes.values()) / 1e6:,.1f} MB in {where}.")
+    return Recording(federation, History.create(where, plan, sum(sizes.values())))
 
 
 class Recording(Federation):

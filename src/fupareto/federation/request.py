@@ -92,6 +92,10 @@ class Request:
                 divided[f"{i}{VIRTUAL}"] = {**held_out, "train": _take(splits["train"], gone)}
         return divided
 
+    def of(self, client: str) -> "Request":
+        """Return what the request asks of one client, without the others' row numbers."""
+        return Request(samples={i: rows for i, rows in self.samples.items() if i == client}, classes=self.classes)
+
     def words(self) -> str:
         """Say what part of the data is to be forgotten; nothing where it is whole clients."""
         if self.classes:

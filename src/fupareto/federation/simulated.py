@@ -20,6 +20,7 @@ from fupareto.federation.base import Federation, Traffic
 from fupareto.federation.client import answer
 from fupareto.federation.questions import Answer, Failure, Question
 from fupareto.federation.request import Request, Splits
+from fupareto.federation.samples import check_fit, checked
 from fupareto.models import check_outputs
 from fupareto.parameters import Layout
 
@@ -37,7 +38,7 @@ class SimulatedFederation(Federation):
         fresh: Callable[[int], nn.Module] | None = None,
     ) -> None:
         self.ids = tuple(clients)
-        self.clients = {i: _checked(i, splits) for i, splits in clients.items()}
+        self.clients = {i: checked(i, splits) for i, splits in clients.items()}
         _check_together(model, self.clients)
         self.layout = Layout.of(model)
         self.traffic = Traffic()
@@ -82,44 +83,11 @@ class SimulatedFederation(Federation):
             return Failure(f"{type(error).__name__}: {error}")
 
 
-def _checked(client: str, splits: Splits) -> Splits:
-    """Refuse data that cannot be learnt from, and lay images out channels-last."""
-    checked = {}
-    if "train" not in splits:
-        raise UserError(f"client '{client}' has no 'train' data; give every client a train and a test set")
-    for name, (x, y) in splits.items():
-        where = f"client '{client}', {name} data"
-        if len(x) != len(y):
-            raise UserError(f"{where}: {len(x)} inputs but {len(y)} labels")
-        if len(y) < 1:
-            raise UserError(f"{where}: no samples; leave the client out, or give it data")
-        if y.dtype not in (torch.int64, torch.int32, torch.uint8) or y.dim() != 1:
-            raise UserError(f"{where}: labels must be a vector of integers, not {y.dtype} of shape {tuple(y.shape)}")
-        if not bool(torch.isfinite(x).all()):
-            raise UserError(f"{where}: inputs contain NaN or infinity; clean them first")
-        checked[name] = (_laid_out(x.float()), y.long())
-    return checked
-
-
-def _laid_out(x: Tensor) -> Tensor:
-    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x.contiguous()
-
-
 def _check_together(model: nn.Module, clients: Mapping[str, Splits]) -> None:
     """Refuse a federation whose data disagree with each other or with the model's outputs."""
     if len(clients) < 2:
         raise UserError(f"a federation needs at least two clients, not {len(clients)}")
-    first = next(iter(clients.values()))["train"][0]
-    shape = tuple(first.shape[1:])
+    shape = tuple(next(iter(clients.values()))["train"][0].shape[1:])
     outputs = check_outputs(model, shape)
     for i, splits in clients.items():
-        for name, (x, y) in splits.items():
-            if tuple(x.shape[1:]) != shape:
-                raise UserError(
-                    f"client '{i}', {name} data: samples of shape {tuple(x.shape[1:])}, other clients have {shape}"
-                )
-            if int(y.min()) < 0 or int(y.max()) >= outputs:
-                raise UserError(
-                    f"client '{i}', {name} data: labels from {int(y.min())} to {int(y.max())}, but the model has "
-                    f"{outputs} outputs, for labels 0 to {outputs - 1}"
-                )
+        check_fit(i, splits, shape, outputs)

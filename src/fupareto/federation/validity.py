@@ -37,6 +37,9 @@ _EXPECTED: dict[type[Question], type[Answer]] = {
 }
 
 
+LARGEST = 1e10  # no weight and no derivative of a model that works is beyond it, and one such client ruins a mean
+
+
 def flaw(question: Question, answer: Answer | Failure, size: int) -> str | None:
     """Say why an answer cannot be used, whatever somebody else's code has put into it; None if it can."""
     try:
@@ -57,8 +60,8 @@ def _flaw(question: Question, answer: Answer, size: int) -> str | None:
                 return f"answered with shape {tuple(getattr(vector, 'shape', ()))}, not ({size},)"
             if vector.dtype != torch.float32:
                 return f"answered in {vector.dtype}, not torch.float32"
-            if not bool(torch.isfinite(vector).all()):
-                return "answered with numbers that are not finite"
+            if reason := _implausible(vector):
+                return reason
             if isinstance(answer, Trained) and not 1 <= answer.size < np.inf:
                 return f"trained on {answer.size} samples"
             if isinstance(answer, LossAndGradient) and not (np.isfinite(answer.loss) and answer.steps >= 1):
@@ -78,4 +81,13 @@ def _flaw(question: Question, answer: Answer, size: int) -> str | None:
             for split, c in counts.items():
                 if not 0 <= c["right"] <= c["samples"]:
                     return f"counted {c['right']} right answers in {c['samples']} samples of '{split}'"
+    return None
+
+
+def _implausible(vector: Tensor) -> str | None:
+    low, high = (float(end) for end in torch.aminmax(vector))
+    if not np.isfinite(low + high):
+        return "answered with numbers that are not finite"
+    if max(-low, high) > LARGEST:
+        return f"answered with numbers as large as {max(-low, high):.1e}, beyond {LARGEST:.0e}"
     return None

@@ -1,0 +1,102 @@
+"""How does a node take part? Two functions of its owner become a ClientApp, or handlers of one that is there already.
+
+A deployment may start a new process for every message, so nothing is kept in this module: what has to survive, the
+model of the round between its gradient and its line search, is in the context's state, which stays on the node.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from torch import Tensor, nn
+
+from fupareto.federation.client import answer
+from fupareto.federation.questions import Answer, Failure, Gradient, PseudoGradient, Types
+from fupareto.federation.records import (
+    Lacking,
+    answer_records,
+    array_of,
+    here_records,
+    read_envelope,
+    read_question,
+    read_request,
+    tensor_of,
+)
+from fupareto.federation.request import Request, Splits
+from fupareto.federation.samples import check_fit, checked, splits_of
+from fupareto.models import check_outputs
+
+Model = Callable[[], nn.Module]
+Data = Callable[[Context], Any]  # the node's train and test set, each (inputs, labels) or a torch Dataset
+KEPT = "fupareto.kept"
+
+
+def client_app(model: Model, data: Data) -> ClientApp:
+    """Return a ClientApp that answers every question of an unlearning server."""
+    return add_unlearning(ClientApp(), model, data)
+
+
+def add_unlearning(app: ClientApp, model: Model, data: Data) -> ClientApp:
+    """Add the handlers to an app that has others; ``train``, ``evaluate`` and ``query`` of its own stay as they are."""
+
+    @app.query("client")
+    def here(message: Message, context: Context) -> Message:
+        return Message(_here(read_request(message.content), context, data), reply_to=message)
+
+    def handle(message: Message, context: Context) -> Message:
+        reply = _answered(message.content, context, model, data)
+        return Message(answer_records(reply, read_envelope(message.content)), reply_to=message)
+
+    app.train("unlearn")(handle)
+    app.query("loss")(handle)
+    app.query("outputs")(handle)
+    app.evaluate("unlearn")(handle)
+    return app
+
+
+def client_id(context: Context) -> str:
+    """Return the name of a node's client: its client-id, or the partition that Flower's simulation gave it."""
+    config = context.node_config
+    return str(config.get("client-id", config.get("partition-id", context.node_id)))
+
+
+def _here(request: Request | None, context: Context, data: Data) -> RecordDict:
+    """Say whose data are here; data are looked at only when a request divides them."""
+    client = client_id(context)
+    if request is None:
+        return here_records([client])
+    try:
+        return here_records(list(_held(client, request, data(context))))
+    except Exception as error:  # a user's function may raise anything; the server has to hear why
+        return here_records([], refused=str(error))
+
+
+def _answered(content: RecordDict, context: Context, model: Model, data: Data) -> Answer | Failure | Lacking:
+    """Answer a question; whatever the user's functions raise is this client's failure, with its words."""
+    try:
+        question = read_question(Types.questions, content, _kept(context))
+        if isinstance(question, Lacking):
+            return question
+        if isinstance(question, Gradient | PseudoGradient):  # the line search of this round will need it
+            context.state[KEPT] = ArrayRecord({"w": array_of(question.w)})
+        asked = read_envelope(content).client
+        module = model().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        splits = _held(client_id(context), read_request(content), data(context))[asked]
+        shape = tuple(splits["train"][0].shape[1:])
+        check_fit(asked, splits, shape, check_outputs(module, shape))
+        return answer(question, module, splits, asked)
+    except Exception as error:
+        return Failure(f"{type(error).__name__}: {error}")
+
+
+def _held(client: str, request: Request | None, held: Any) -> dict[str, Splits]:
+    """Return the client's data by name: all of them, or what a request leaves and what must go."""
+    clients = {client: checked(client, splits_of(client, held))}
+    return request.divide(clients) if request else clients
+
+
+def _kept(context: Context) -> Tensor | None:
+    held = context.state.array_records.get(KEPT)
+    return None if held is None else tensor_of(held["w"])

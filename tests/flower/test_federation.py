@@ -1,0 +1,244 @@
+"""Every method computes over Flower what it computes in one process, and no more crosses the network than must."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from federation.worlds import FORGET, Factory, clients, dropping, normed, plain, shape_of, start
+from fupareto import UserError, api, runner, serial
+from fupareto.federation import Federation, Local, Request, SimulatedFederation
+from fupareto.federation import flower as engine
+from fupareto.federation.flower import FlowerFederation
+from fupareto.flower import client_app
+from fupareto.history import History
+from fupareto.losses import Loss
+from fupareto.methods import FedAvg, FUPareto, Method, State
+from fupareto.methods.registry import METHODS, find
+
+from .grid import LocalGrid, grid_of
+
+CE = Loss("ce")
+
+
+def flower(model: Factory = plain, **options: Any) -> tuple[FlowerFederation, LocalGrid]:
+    grid = grid_of(model, clients(shape_of(model)))
+    return FlowerFederation(grid, model(), clients=6, **options), grid
+
+
+def simulated(model: Factory = plain) -> SimulatedFederation:
+    return SimulatedFederation(model(), clients(shape_of(model)), workers=1)
+
+
+def states(method: Method, federation: Federation, w: Tensor, request: Request | None) -> list[State]:
+    found = [method.init(federation, w, request, seed=11)]
+    while not found[-1].done:
+        federation.begin(found[-1].round)
+        found.append(method.step(federation, found[-1]))
+    return found
+
+
+def assert_same(method: Method, model: Factory, request: Request | None, w: Tensor) -> None:
+    over_flower, _ = flower(model)
+    here = simulated(model)
+    if request is not None:
+        here, over_flower = here.divided(request), over_flower.divided(request)
+    assert over_flower.ids == here.ids
+    mine, theirs = states(method, here, w, request), states(method, over_flower, w, request)
+    assert len(mine) == len(theirs)
+    for a, b in zip(mine, theirs, strict=True):
+        assert a.record == b.record
+        assert serial.same(a, b)
+    assert (here.traffic.up) == (over_flower.traffic.up) or isinstance(method, FUPareto)  # it searches step by step
+
+
+@pytest.mark.parametrize("model", [plain, dropping, normed])
+def test_training_is_bit_identical(model: Factory) -> None:
+    assert_same(FedAvg(rounds=3, lr=0.1, epochs=2, batch_size=9), model, None, start(model))
+
+
+@pytest.mark.parametrize("model", [plain, dropping, normed])
+@pytest.mark.parametrize("options", [{}, {"gradient": "pseudo", "batch_size": 9, "search_mode": "train"}])
+def test_fupareto_is_bit_identical(model: Factory, options: dict[str, Any]) -> None:
+    method = FUPareto(rounds=5, recovery_rounds=2, lr=1.0, s=2, **options)
+    assert_same(method, model, Request(FORGET), start(model))
+
+
+@pytest.mark.parametrize("request_", [Request(samples={"c1": (0, 3, 5), "c4": (2,)}), Request(classes=(1,))])
+def test_samples_and_classes_too(request_: Request) -> None:
+    assert_same(FUPareto(rounds=3, recovery_rounds=1, lr=0.3), plain, request_, start())
+
+
+@pytest.mark.parametrize("name", [n for n in METHODS if n not in ("fedavg", "fupareto")])
+def test_every_method_is_bit_identical(name: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"rounds": 2} if name == "retrain" else {"rounds": 2, "recovery_rounds": 1}
+    method = find(name, {**options, **({"rounds": 1} if name == "fedau" else {})})
+    results = []
+    for place, federation in (("here", simulated()), ("flower", flower()[0])):
+        training = FedAvg(rounds=3, lr=0.1, batch_size=9)
+        parts = ("federaser", "fupga", "fedau")
+        trained = api.train(federation, start(), training, out=tmp_path / place, record=parts, keep=2)
+        w0 = federation.layout.flat(trained.model("initial"))
+        federation.history = History.open(tmp_path / place / "history")
+        results.append(api.unlearn(federation, w0, list(FORGET), method))
+    for stage in ("initial", "unlearned", "recovered"):
+        mine, theirs = (r.outcome.model(stage) for r in results)
+        assert (mine is None) == (theirs is None)
+        assert mine is None or theirs is None or torch.equal(mine, theirs)
+    assert results[0].audit()["stages"] == results[1].audit()["stages"]
+
+
+def test_names_are_in_their_natural_order() -> None:
+    grid = grid_of(plain, dict.fromkeys(["10", "9", "b", "2"], clients()["c0"]))
+    assert FlowerFederation(grid, plain(), clients=4).ids == ("2", "9", "10", "b")
+
+
+# What crosses the network ----------------------------------------------------------------------------------------
+
+
+def test_one_message_carries_a_whole_line_search() -> None:
+    federation, grid = flower()
+    w, ids = start(), dict.fromkeys(federation.ids, CE)
+    for steps in (1, 7):
+        federation.gradients(w, ids)
+        before = len(grid.sent)
+        list(federation.losses(w, w, tuple(0.5**k for k in range(steps)), ids, {}))
+        assert grid.kinds(before) == ["query.loss"] * 6
+
+
+def test_the_model_of_a_round_is_sent_once() -> None:
+    federation, grid = flower(large)
+    w = start(large)
+    n = 4 * len(w)
+    ids = dict.fromkeys(federation.ids, CE)
+    federation.gradients(w, ids)
+    before = len(grid.sent)
+    list(federation.losses(w, 2 * w, (0.1, 0.2), ids, {}))
+    assert all(n < s.down < 1.1 * n for s in grid.sent[before:])
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["a new process without its state", "another model"])
+def test_a_node_that_lost_the_model_is_sent_it_again(lost: bool) -> None:
+    federation, grid = flower()
+    w, ids = start(), dict.fromkeys(federation.ids, CE)
+    federation.gradients(w, ids)
+    if lost:
+        grid.of("c2").context.state.clear()
+    else:
+        w = w + 1
+    before, missing = len(grid.sent), dict[str, str]()
+    table = list(federation.losses(w, 2 * w, (0.1, 0.2), ids, missing))
+    assert grid.kinds(before).count("query.loss") == (7 if lost else 12)
+    assert missing == {}
+    expected = list(simulated().losses(w, 2 * w, (0.1, 0.2), ids, {}))
+    assert np.array_equal(np.array(table), np.array(expected))
+
+
+@pytest.mark.parametrize("phase", ["improve", "expand", "recover", "train"])
+def test_bytes_agree_with_the_accounting(phase: str) -> None:
+    """Within 5 % and a constant per message; the model must be large enough for the 5 % to mean something."""
+    federation, grid = flower(large)
+    w = start(large)
+    method: Method = FUPareto(rounds=6, recovery_rounds=2, lr=1.0) if phase != "train" else FedAvg(rounds=2)
+    state = method.init(federation, w, None if phase == "train" else Request(FORGET))
+    seen = False
+    while not state.done:
+        before, up, down = len(grid.sent), federation.traffic.up, federation.traffic.down
+        federation.begin(state.round)
+        state = method.step(federation, state)
+        if state.phase != phase:
+            continue
+        seen, messages = True, grid.sent[before:]
+        constant = 2500 * len(messages)
+        for real, counted in (
+            (sum(s.down for s in messages), federation.traffic.down - down),
+            (sum(s.up for s in messages), federation.traffic.up - up),
+        ):
+            assert counted <= real <= 1.05 * counted + constant
+    assert seen
+
+
+def large() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(8, 4000), nn.Tanh(), nn.Linear(4000, 3))
+
+
+def test_row_numbers_go_to_their_owner_alone() -> None:
+    federation, grid = flower()
+    asked: dict[int, list[str]] = {}
+
+    def spy(message: Any, reply: Any) -> Any:
+        text = str(message.content)
+        asked.setdefault(reply.metadata.src_node_id, []).append(text)
+        return reply
+
+    for node in grid.nodes.values():
+        node.fault = spy
+    divided = federation.divided(Request(samples={"c1": (11, 13)}))
+    assert divided.ids == ("c0", "c1", "c1/forget", "c2", "c3", "c4", "c5")
+    divided.gradients(start(), dict.fromkeys(divided.ids, CE))
+    owner = grid.number("c1")
+    assert any("[11, 13]" in text for text in asked[owner])
+    assert not any(
+        "11" in text and "13" in text and "samples" in text for i in asked if i != owner for text in asked[i]
+    )
+
+
+# Who is there ----------------------------------------------------------------------------------------------------
+
+
+def test_too_few_clients() -> None:
+    grid = grid_of(plain, clients(count=3))
+    with pytest.raises(UserError, match=r"3 of 4 clients are there after 0 seconds \(c0, c1, c2\)"):
+        FlowerFederation(grid, plain(), clients=4, patience=0)
+
+
+def test_two_nodes_of_one_name() -> None:
+    grid = grid_of(plain, clients())
+    grid.start(grid.of("c1").app, {"client-id": "c1"})
+    with pytest.raises(UserError, match="two nodes say that they are client 'c1'"):
+        FlowerFederation(grid, plain(), clients=6)
+
+
+def test_simulation_names_its_clients_by_their_partitions() -> None:
+    grid = LocalGrid()
+    data = list(clients().values())
+    app = client_app(plain, lambda context: data[int(context.node_config["partition-id"])])
+    for k in range(3):
+        grid.start(app, {"partition-id": k, "num-partitions": 3})
+    federation = FlowerFederation(grid, plain(), clients=3)
+    assert federation.ids == ("0", "1", "2")
+    assert not federation.train(start(), federation.ids, CE, Local(0.1)).missing
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (Request(samples={"c9": (1,)}), "samples of client 'c9' are to be forgotten, but the federation has c0, c1"),
+        (Request(samples={"c1": (900,)}), "client 'c1' has training samples 0 to 23; the request names 900"),
+    ],
+)
+def test_a_request_for_what_is_not_there(request_: Request, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        flower()[0].divided(request_)
+
+
+def test_a_client_that_does_not_say_what_it_holds() -> None:
+    federation, grid = flower()
+    grid.of("c3").fault = lambda message, reply: None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "MEETING", 0.0)
+        with pytest.raises(UserError, match="client 'c3' did not say whether it holds training samples of class 1"):
+            federation.divided(Request(classes=(1,)))
+
+
+def test_outcomes_are_the_same_in_the_run_record() -> None:
+    method = FUPareto(rounds=2, recovery_rounds=1, lr=0.3)
+    runs = [runner.run(method, f, start(), Request(FORGET)) for f in (simulated(), flower()[0])]
+    keys = ("round", "stage", "phase", "step", "tried", "losses", "missing", "asr", "r_acc", "forget_acc")
+    mine, theirs = ([{k: r.get(k) for k in keys} for r in run.place.rounds()] for run in runs)
+    assert mine == theirs
