@@ -1,16 +1,20 @@
 # make demo   set up, then forget two of ten clients and write a report (about a minute)
-# make test   set up, then every check
+# make test   set up, then every check that takes seconds
+# make test-deployment   set up, then SuperLinks and SuperNodes as real processes (about ten minutes)
 PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.up-to-date
 
-.PHONY: demo test lint bench
+.PHONY: demo test test-deployment lint bench
 
 demo: $(STAMP)
 	$(VENV)/bin/fupareto demo
 
 test: $(STAMP) lint
 	$(VENV)/bin/python -m pytest
+
+test-deployment: $(STAMP)
+	$(VENV)/bin/python -m pytest -m deployment
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check .

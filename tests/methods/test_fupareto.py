@@ -127,6 +127,27 @@ def test_an_expansion_that_harms_those_who_stay_takes_a_smaller_step_or_none() -
     assert expand(1.0, 0.1) == expand(None, 0.1)  # where nobody is harmed nothing changes
 
 
+@pytest.mark.parametrize("harm", [1.0, 0.1])
+def test_expansions_in_a_row_do_not_add_up(harm: float) -> None:
+    """At a rate too large for improvement, what expansions cost until it succeeds again is limited as a whole."""
+    clients = conflict()
+    method = unlearning(rounds=40, expansion_harm=harm, lr=2.0, s=0, expansion_fallback="min_step")
+    states = walk(method, clients, ZERO, FORGET)
+    told = story(states)
+    assert "EiE" in told or "EiiE" in told or "Eie" in told, told
+
+    def cost(w: torch.Tensor) -> float:
+        return float(np.mean([clients.loss(i, w, CE) for i in RETAINED]))
+
+    calm: float | None = None
+    for before, after in pairwise(states):
+        if after.phase == "improve" and after.record["step"] is not None:
+            calm = None
+        elif after.phase == "expand":
+            calm = cost(before.w) if calm is None else calm
+            assert cost(after.w) <= (1 + harm) * calm + 1e-6
+
+
 def test_one_forget_client_expands_along_its_projected_gradient() -> None:
     """With one client there is nothing to be fair about: the guidance is constant and left out."""
     states = walk(unlearning(), conflict(), ZERO, ["u1"])

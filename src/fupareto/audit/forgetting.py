@@ -4,22 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
-from fupareto.federation.base import Evaluation, Federation
+from fupareto.federation.base import Evaluation
 
-MARKED = ("clean", "trigger")  # what forget clients are asked for; those without a mark for their training data
-
-
-def ask(federation: Federation, w: Tensor, forget: Sequence[str]) -> Evaluation:
-    """Ask every forget client for what it is measured by, and for no more: this is done round by round."""
-    marked = federation.evaluate(w, forget, MARKED)
-    plain = [i for i in forget if i in marked.counts and "clean" not in marked.counts[i]]
-    if not plain:
-        return marked
-    own = federation.evaluate(w, plain, ("train",))
-    counts = {i: {**splits, **own.counts.get(i, {})} for i, splits in marked.counts.items() if i not in own.missing}
-    return Evaluation(counts, {**marked.missing, **own.missing})
+SPLITS = ("trigger", "clean|train")  # what forget clients are asked for; those without a mark have no clean copy
 
 
 def forgetting(evaluation: Evaluation, forget: Sequence[str]) -> dict[str, Any]:

@@ -46,6 +46,6 @@ def relearn(
 
 
 def _known(federation: Federation, w: Tensor, forget: Sequence[str], measure: str) -> float | None:
-    found: Mapping[str, Any] = forgetting.forgetting(forgetting.ask(federation, w, forget), forget)
+    found: Mapping[str, Any] = forgetting.forgetting(federation.evaluate(w, forget, forgetting.SPLITS), forget)
     value = found[measure]
     return None if value is None else float(value)

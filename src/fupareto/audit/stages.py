@@ -13,14 +13,13 @@ def measure(
     federation: Federation, w: Tensor, w0: Tensor, forget: Sequence[str], retained: Sequence[str]
 ) -> tuple[dict[str, Any], Missing]:
     """Measure one model against a request; also say which clients did not answer."""
-    on_forget = forgetting.ask(federation, w, forget)
-    on_retained = federation.evaluate(w, retained, utility.SPLITS)
-    left = forgetting.forgetting(on_forget, forget)
-    right = utility.utility(on_retained, retained)
+    asked = {**dict.fromkeys(forget, forgetting.SPLITS), **dict.fromkeys(retained, utility.SPLITS)}
+    seen = federation.evaluate_each(w, asked)
+    left, right = forgetting.forgetting(seen, forget), utility.utility(seen, retained)
     clients = {**left.pop("clients"), **right.pop("clients")}
     distance = float((w.double() - w0.double()).norm())
     stage = {**left, **right, "mia_auc": None, "distance": distance, "clients": clients}
-    return stage, {**on_forget.missing, **on_retained.missing}
+    return stage, seen.missing
 
 
 def cost(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

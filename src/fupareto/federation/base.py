@@ -253,10 +253,14 @@ class Federation(ABC):
 
     def evaluate(self, w: Tensor, ids: Sequence[str], splits: Sequence[str]) -> Evaluation:
         """Ask for right answers on the named splits: n down, a few numbers up per client."""
-        self.traffic.down += FLOAT * w.numel() * len(ids)
+        return self.evaluate_each(w, dict.fromkeys(ids, tuple(splits)))
+
+    def evaluate_each(self, w: Tensor, splits: Mapping[str, tuple[str, ...]]) -> Evaluation:
+        """Ask every client for right answers on splits of its own."""
+        self.traffic.down += FLOAT * w.numel() * len(splits)
         missing: Missing = {}
         counts = {}
-        for i, answer in self._usable(dict.fromkeys(ids, Evaluate(w, tuple(splits))), missing):
+        for i, answer in self._usable({i: Evaluate(w, names) for i, names in splits.items()}, missing):
             assert isinstance(answer, Evaluated)
             self.traffic.up += 3 * FLOAT * len(answer.counts)
             counts[i] = answer.counts

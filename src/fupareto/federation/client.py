@@ -94,8 +94,9 @@ def _(question: Evaluate, module: nn.Module, splits: Splits, client: str) -> Ans
     parameters.write(module, question.w)
     module.eval()
     counts = {}
-    for name in question.splits:
-        if name not in splits:
+    for names in question.splits:
+        name = next((name for name in names.split("|") if name in splits), None)
+        if name is None:
             continue
         x, y = splits[name]
         right, loss = 0, 0.0

@@ -114,7 +114,10 @@ class TrialLosses:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Count right answers on the named splits; a client without a split leaves it out of its answer."""
+    """Count right answers on the named splits; a client without a split leaves it out of its answer.
+
+    ``clean|train`` is the first of the two that a client has, under its own name.
+    """
 
     w: Tensor
     splits: tuple[str, ...]

@@ -4,8 +4,9 @@ Unlearning alternates between two steps. *Improvement* moves along a direction t
 objective at once, the forget clients' MBS loss and the retained clients' cross-entropy, until a line search finds
 no step that everybody can live with: the model is near the Pareto front. *Expansion* then lowers the forget
 clients' losses along a direction orthogonal to every retained client's gradient, and improvement resumes.
-Orthogonal means unnoticed to first order only, so a step after which the retained clients' mean loss has doubled is
-not taken (ours, ``expansion_harm``; without it a base rate that is too large can ruin a model in two rounds).
+Orthogonal means unnoticed to first order only, so expansions may not double the retained clients' mean loss before an
+improvement succeeds again (ours, ``expansion_harm``; without it a base rate that is too large ruins a model in two
+rounds).
 *Recovery* trains the retained clients without relearning what was forgotten.
 
 Where the paper contradicts itself the default is the reading that its text argues for, and
@@ -71,6 +72,7 @@ class FUParetoState(State):
     stalled: int = 0  # rounds in a row without an update
     started: int = 0  # the round in which the stage began
     expand_next: bool = False
+    calm: dict[str, float] = field(default_factory=dict)  # retained losses before the expansions since an improvement
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class FUPareto(Method):
     expansion_projection: bool = True
     expansion_large_steps: bool = False  # search from 2^s eta instead of eta
     expansion_fallback: Literal["best", "min_step", "skip"] = "best"  # when no expansion step passes
-    expansion_harm: float | None = 1.0  # how much of itself the retained clients' mean loss may rise by; None: any
+    expansion_harm: float | None = 1.0  # share by which expansions may raise the retained clients' mean loss; None: any
     same_round_expansion: bool = False  # expand in the round whose improvement failed
     recovery: Literal["guard", "away", "printed", "project", "none"] = "guard"  # see methods/recovery.py
     recovery_search: bool = True
@@ -170,11 +172,11 @@ class FUPareto(Method):
         steps = trial_steps(self._eta(state), self.s, enlarge=self.expansion_large_steps)
         vetoes = {i: losses[i] for i in state.forget}
         others = {} if self.expansion_harm is None else {i: losses[i] for i in state.retained}
-        harm = self.expansion_harm or 0.0
+        calm, harm = state.calm or objectives.losses_of(state.retained), self.expansion_harm or 0.0
         rule = self._rule(state)
-        found = search(federation, state.w, objectives, coefficients, steps, vetoes, rule, True, others, harm)
+        found = search(federation, state.w, objectives, coefficients, steps, vetoes, rule, True, others, calm, harm)
         found = dataclasses.replace(self._fall_back(found), missing={**missing, **found.missing})
-        return self._moved(state, "expand", objectives, found)
+        return dataclasses.replace(self._moved(state, "expand", objectives, found), calm=calm)
 
     def _naive(self, state: FUParetoState, objectives: Objectives) -> Search:
         """Take the mean forget gradient and a step of eta, unasked (ablation M1)."""
@@ -287,9 +289,9 @@ class FUPareto(Method):
         self, state: FUParetoState, phase: str, objectives: Objectives, found: Search, expand_next: bool = False
     ) -> FUParetoState:
         """Take the accepted step, if any; three rounds in a row without one halve the base rate."""
-        w, stalled, rate = state.w, state.stalled + 1, state.rate
+        w, stalled, rate, calm = state.w, state.stalled + 1, state.rate, state.calm
         if found.direction is not None and found.accepted is not None:
-            w, stalled = state.w - found.accepted * found.direction, 0
+            w, stalled, calm = state.w - found.accepted * found.direction, 0, {}
         elif stalled == 3:
             stalled, rate = 0, state.rate / 2
         answer = objectives.answer
@@ -302,7 +304,7 @@ class FUPareto(Method):
             "missing": {**answer.missing, **found.missing},
             "forgotten": self._forgotten(state, objectives) if phase != "recover" else None,
         }
-        return state.after(phase, record, w=w, stalled=stalled, rate=rate, expand_next=expand_next)
+        return state.after(phase, record, w=w, stalled=stalled, rate=rate, expand_next=expand_next, calm=calm)
 
     def _stay(self, state: FUParetoState, phase: str, objectives: Objectives, side: str) -> FUParetoState:
         """An outage: nothing moves, nothing is concluded, and the next round tries the same again."""

@@ -59,6 +59,10 @@ class Objectives:
         """Return the positions of those of ``ids`` that answered (and whose gradient is live)."""
         return [k for k, i in enumerate(self.answer.ids) if i in ids and (self.live[k] or not live)]
 
+    def losses_of(self, ids: Sequence[str]) -> dict[str, float]:
+        """Return the losses of those of ``ids`` that answered."""
+        return {self.answer.ids[k]: float(self.answer.losses[k]) for k in self.of_clients(ids)}
+
     def forgotten(self, ids: Sequence[str], enough: float = 0.0) -> bool:
         """Return whether all of ``ids`` answered, with a loss of no more than ``enough``.
 
@@ -142,11 +146,13 @@ def search(
     rule: Rule,
     exhaustive: bool = False,
     bystanders: Mapping[str, Loss] | None = None,
+    calm: Mapping[str, float] | None = None,
     harm: float = np.inf,
 ) -> Search:
     """Try ``w - step · direction`` step by step until every client of ``losses`` can live with it, eq. (6).
 
-    A step that raises the mean loss of the ``bystanders`` by more than the share ``harm`` is no step at all.
+    A step after which the mean loss of the ``bystanders`` is more than the share ``harm`` above what it was when they
+    were ``calm`` is no step at all.
 
     A client that vetoes a step settles it, so the others need not be asked; ``exhaustive`` asks everybody, for callers
     that need the summed losses of rejected steps. Clients that are not live keep a veto, within their slack: they must
@@ -162,9 +168,8 @@ def search(
     slopes = (objectives.gram @ coefficients)[asked] / objectives.answer.steps[asked]
     slack = objectives.slack[asked]
     others = bystanders or {}
-    places = objectives.of_clients(tuple(others))
-    watching = [objectives.answer.ids[k] for k in places]
-    calm = objectives.answer.losses[places]
+    watching = [i for i in objectives.answer.ids if i in others and i in (calm or {})]
+    quiet = np.array([(calm or {})[i] for i in watching])
     found = Search(direction, cosines=objectives.cosines(coefficients), missing={})
     tried: list[float] = []
     changes: list[float] = []
@@ -186,7 +191,7 @@ def search(
         after, stirred = row[: len(ids)], row[len(ids) :]
         here, heard = ~np.isnan(after), ~np.isnan(stirred)
         tried.append(step)
-        if heard.any() and stirred[heard].mean() > (1.0 + harm) * calm[heard].mean():
+        if heard.any() and stirred[heard].mean() > (1.0 + harm) * quiet[heard].mean():
             changes.append(np.inf)
             continue
         changes.append(float((after - before)[here].sum()) if here.any() else np.inf)

@@ -1,0 +1,1 @@
+"""Handwritten digits at ten clients, as a Flower app."""
