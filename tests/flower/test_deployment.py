@@ -169,9 +169,16 @@ def test_the_same_with_tls_and_keys(
 
 
 def test_no_process_is_left_behind(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), deployment(tmp_path, ("0",), tls=False) as running:
-        groups = set(map(running.group_of, ("superlink", "superexec", "node-0")))
-        raise ZeroDivisionError
+    groups: set[int] = set()
+
+    def fail() -> None:
+        with deployment(tmp_path, ("0",), tls=False) as running:
+            groups.update(map(running.group_of, ("superlink", "superexec", "node-0")))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert len(groups) == 3
     listing = subprocess.run(["ps", "-A", "-o", "pgid=,stat="], capture_output=True, text=True, check=True).stdout
     living = {int(group) for group, state in map(str.split, listing.splitlines()) if not state.startswith("Z")}
     assert not groups & living
