@@ -133,11 +133,12 @@ def test_a_server_that_is_killed_goes_on_where_it_was(
 
 def server_of(running: Deployment) -> int:
     """The process of the ServerApp: a child of the SuperExec that belongs to this deployment."""
-    listing = subprocess.run(["ps", "-A", "-o", "pid=,pgid=,stat=,args="], capture_output=True, text=True, check=True)
-    group = running.group_of("superexec")
-    found = [line.split() for line in listing.stdout.splitlines() if "flwr-serverapp" in line]
-    (server,) = [int(pid) for pid, pgid, state, *_ in found if int(pgid) == group and not state.startswith("Z")]
-    return server
+    superexec = running.group_of("superexec")
+    listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True).stdout
+    found = [(int(pid), int(parent), state) for pid, parent, state in map(str.split, listing.splitlines())]
+    living = [pid for pid, parent, state in found if parent == superexec and not state.startswith("Z")]
+    assert len(living) == 1, listing
+    return living[0]
 
 
 def test_a_node_that_is_killed_is_named_and_the_run_goes_on(open_link: Deployment, start: Path, tmp_path: Path) -> None:
