@@ -29,22 +29,23 @@ class Deployment:
     directory: Path
     tls: bool
     port: int
+    simulation: bool = False
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _commands: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def run(self, app: Path, config: str = "", timeout: float = 600.0) -> subprocess.CompletedProcess[str]:
+    def run(self, app: Path, config: str = "", *more: str, timeout: float = 600.0) -> subprocess.CompletedProcess[str]:
         """Submit the app, wait until its run ends and return the streamed log.
 
         `flwr run` exits with 0 even when the ServerApp fails; ask `status` how the run ended.
         """
-        process = self.start_run(app, config)
+        process = self.start_run(app, config, *more)
         output, _ = process.communicate(timeout=timeout)
         return subprocess.CompletedProcess(process.args, process.returncode, output)
 
-    def start_run(self, app: Path, config: str = "") -> subprocess.Popen[str]:
+    def start_run(self, app: Path, config: str = "", *more: str) -> subprocess.Popen[str]:
         """Submit the app and return the process that streams the run's log; killing it does not stop the run."""
         override = ["--run-config", config] if config else []
-        return self._flwr("run", str(app.resolve()), "test", "--stream", *override)
+        return self._flwr("run", str(app.resolve()), "test", "--stream", *override, *more)
 
     def status(self) -> str:
         """How the latest run stands: `running`, `finished:completed`, `finished:failed`, `finished:stopped`..."""
@@ -116,7 +117,8 @@ class Deployment:
         (home / "config.toml").write_text(f'[superlink.test]\naddress = "{address}"\n{connection}\n')
         # By default the SuperLink starts its SuperExec in a new session, out of our reach: we start it ourselves.
         isolation = ["--isolation=process", "--host=127.0.0.1", f"--port={self.port}"]
-        self._start("superlink", ["flower-superlink", *security, *isolation])
+        nodes = ["--simulation"] if self.simulation else []
+        self._start("superlink", ["flower-superlink", *security, *isolation, *nodes])
         self._wait_for("superlink", "Uvicorn running on ")
         self._start("superexec", ["flower-superexec", *trust, f"--runtime-api-address={address}"])
 
@@ -192,9 +194,12 @@ class Deployment:
 
 
 @contextmanager
-def deployment(directory: Path, clients: Sequence[str], tls: bool) -> Iterator[Deployment]:
-    """Start a SuperLink and the clients' SuperNodes, with TLS and node authentication or without both."""
-    running = Deployment(directory.resolve(), tls, _free_port())
+def deployment(directory: Path, clients: Sequence[str], tls: bool, simulation: bool = False) -> Iterator[Deployment]:
+    """Start a SuperLink and the clients' SuperNodes, with TLS and node authentication or without both.
+
+    A SuperLink for simulation has no SuperNodes: it simulates them when a run begins.
+    """
+    running = Deployment(directory.resolve(), tls, _free_port(), simulation)
     try:
         if tls:
             running.make_keys(*clients)
