@@ -55,7 +55,7 @@ options = { lr = 0.05, rounds = 4, recovery_rounds = 2 }
 paper = "FUPareto s=3"
 """
 WRITTEN = (
-    *("results.json", "table.md", "table.tex", "cost.md", "cost.tex"),
+    *("results.json", "membership.md", "membership.tex", "table.md", "table.tex", "cost.md", "cost.tex"),
     *("convergence-cn1.svg", "convergence-cn1.png", "pareto-cn1.svg", "pareto-cn1.png"),
 )
 
@@ -81,6 +81,15 @@ def test_killed_and_run_again(tmp_path: Path) -> None:
         f"runs/bench/tiny/{name}" for name in WRITTEN
     ]
     assert all((out / name).stat().st_size > 0 for name in WRITTEN)
+    for cell in results(out)["cells"]:
+        run = out / "cn1" / f"seed-{cell['seed']}" / ("retraining" if cell["label"] == "Retraining" else "fupareto-s3")
+        audit = json.loads((run / "audit.json").read_text())["membership"]
+        assert cell["membership"].keys() == audit.keys()
+        for stage, told in cell["membership"].items():
+            assert told["clients"] == {i: c["attacks"]["confidence"] for i, c in audit[stage]["clients"].items()}
+            assert told["mean"] == audit[stage]["mean"].get("confidence")
+    lines = (out / "membership.md").read_text().splitlines()
+    assert sum(line.startswith("| w0 |") for line in lines) == 2  # one table per seed
     assert not list(out.rglob("*.part"))
     assert "0.921 / 0.831 (0.101)" in ended.out  # the paper's w0
     assert "ratio" in ended.out

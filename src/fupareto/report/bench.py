@@ -19,6 +19,7 @@ from fupareto.report.aggregate import (
     printed,
     spent,
 )
+from fupareto.report.bench_membership import membership
 from fupareto.report.markup import count, size
 from fupareto.report.sheet import Sheet, to_latex, to_markdown, to_rich, to_text
 
@@ -240,8 +241,16 @@ def latex(results: Results) -> str:
 
 
 def files(results: Results) -> dict[str, str]:
-    """Return the tables as files."""
+    """Return the tables as files; one of membership attacks where there were any."""
+    attacked = membership(results)
+    told = {
+        "membership.md": "\n".join(map(to_markdown, attacked)),
+        "membership.tex": "\n".join(
+            to_latex(sheet, f"{results['name']}-membership-{k}") for k, sheet in enumerate(attacked)
+        ),
+    }
     return {
+        **(told if attacked else {}),
         "table.md": markdown(results),
         "table.tex": latex(results),
         "cost.md": to_markdown(costs(results)),
