@@ -160,7 +160,7 @@ class Deployment:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
         }
 
     def _flwr(self, *arguments: str) -> subprocess.Popen[str]:
