@@ -33,7 +33,7 @@ class Deployment:
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _commands: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def run(self, app: Path, config: str = "", *more: str, timeout: float = 600.0) -> subprocess.CompletedProcess[str]:
+    def run(self, app: Path, config: str = "", *more: str, timeout: float = 1500.0) -> subprocess.CompletedProcess[str]:
         """Submit the app, wait until its run ends and return the streamed log.
 
         `flwr run` exits with 0 even when the ServerApp fails; ask `status` how the run ended.
@@ -97,6 +97,9 @@ class Deployment:
         """End every process."""
         # The SuperLink would wait for the commands that still stream a log, so they go first.
         _end([command for command in self._commands if command.poll() is None], gently=False)
+        for command in self._commands:
+            if command.stdout is not None:
+                command.stdout.close()
         _end(self._processes.values())
         self._commands.clear()
         self._processes.clear()

@@ -28,7 +28,7 @@ def open_link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
         yield running
 
 
-def until(found: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 400.0) -> None:
+def until(found: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 900.0) -> None:
     end = time.monotonic() + seconds
     while not found():
         assert process.poll() is None, process.communicate()[0]
@@ -88,7 +88,7 @@ def test_a_node_that_is_killed_is_named_and_the_run_goes_on(open_link: Deploymen
     open_link.kill_node("2")
     until(lambda: rounds_of(out) >= 2, process)
     open_link.start_node("2")  # back, as another node
-    output, _ = process.communicate(timeout=600)
+    output, _ = process.communicate(timeout=1500)
     assert (out / "summary.json").is_file(), output
     missing = [set(r["missing"]) for r in Run.open(out).rounds()]
     assert missing[0] == set()
