@@ -63,7 +63,8 @@ class Result:
     def audit(self) -> dict[str, Any]:
         """Measure the models, once, and return the summary (the keys of ``summary.json``)."""
         if self._summary is None:
-            facts = {"name": "", "method": self.method.name, "dataset": "yours", "model": "yours", "seed": self.seed}
+            name = self.outcome.place.path.name if isinstance(self.outcome.place, Run) else ""
+            facts = {"name": name, "method": self.method.name, "dataset": "yours", "model": "yours", "seed": self.seed}
             created = datetime.now(UTC).isoformat(timespec="seconds")
             self._summary = runner.summarise(self.outcome, {**facts, "versions": versions(), "created": created})
             if isinstance(self.outcome.place, Run):
