@@ -11,7 +11,7 @@ from fupareto.errors import UserError
 from fupareto.federation.records import read_here
 
 WHO = "query.client"  # the question for a node's client
-POLL = (0.02, 1.0)  # seconds between looks for replies, at first and at last; Flower's own loop takes 3
+POLL = (0.02, 1.0)  # seconds between looks for replies: a tenth of the time waited, within these; Flower's loop takes 3
 MEETING = 60.0  # seconds in which a node has to say who it is, and after which it is asked again
 
 
@@ -64,16 +64,16 @@ class Nodes:
         pushed = list(self.grid.push_messages(list(messages.values())))
         waiting = {number: i for number, i in zip(pushed, messages, strict=False) if number}
         replies: dict[str, Message] = {}
-        end, pause = time.monotonic() + timeout, POLL[0]
+        start = time.monotonic()
         while waiting:
             for reply in self.grid.pull_messages(list(waiting)):
                 i = waiting.pop(reply.metadata.reply_to_message_id, None)
                 if i is not None:
                     replies[i] = reply
-            if not waiting or time.monotonic() >= end:
+            waited = time.monotonic() - start
+            if not waiting or waited >= timeout:
                 break
-            time.sleep(min(pause, max(end - time.monotonic(), 0.0)))
-            pause = min(pause * 1.5, POLL[1])
+            time.sleep(min(max(POLL[0], 0.1 * waited), POLL[1], timeout - waited))
         return replies
 
     @property
