@@ -61,12 +61,12 @@ def test_a_server_that_is_killed_goes_on_where_it_was(
     open_link: Deployment, start: Path, expected: fupareto.Result, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    first = open_link.start_run(APP, config(start, out))
+    first = open_link.start_run(APP, config(start, out, "audit=false"))
     until(lambda: rounds_of(out) >= 1, first)
     os.kill(server_of(open_link), signal.SIGKILL)
     first.kill()
     assert not (out / "summary.json").exists()
-    done = open_link.run(APP, config(start, out, "resume=true"))
+    done = open_link.run(APP, config(start, out, "audit=false resume=true"))
     assert (out / "summary.json").is_file(), done.stdout
     assert_as_expected(Run.open(out), expected)
 
@@ -83,7 +83,9 @@ def server_of(running: Deployment) -> int:
 
 def test_a_node_that_is_killed_is_named_and_the_run_goes_on(open_link: Deployment, start: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    process = open_link.start_run(APP, config(start, out, options="rounds=3 recovery_rounds=1 lr=0.3", timeout=40.0))
+    process = open_link.start_run(
+        APP, config(start, out, "audit=false", options="rounds=3 recovery_rounds=1 lr=0.3", timeout=40.0)
+    )
     until(lambda: rounds_of(out) >= 1, process)
     open_link.kill_node("2")
     until(lambda: rounds_of(out) >= 2, process)

@@ -101,6 +101,15 @@ def test_samples_and_classes(grid: LocalGrid, model: Path, tmp_path: Path) -> No
     assert run.summary["part"] == "training samples of class 2"
 
 
+def test_without_attacks_no_output_leaves_a_node(grid: LocalGrid, model: Path, tmp_path: Path) -> None:
+    run = serve(grid, order(model, tmp_path / "run", audit=False), plain)
+    assert "query.outputs" not in grid.kinds()
+    assert run.audit is None
+    assert run.summary["stages"]["recovered"]["mia_auc"] is None
+    assert (run.path / "report.html").is_file()
+    assert certify(run.path).is_file()
+
+
 class Killed(BaseException):
     """As a signal: nothing in the program catches it."""
 

@@ -25,6 +25,7 @@ class Order(BaseModel):
     method: str = "fupareto"  # fedavg trains a model; everything else forgets
     options: str = ""  # of the method: "rounds=50 lr=0.1"
     model: str = ""  # where to start from: a .safetensors file, or a run directory
+    audit: bool = True  # attack the models: the outputs and labels of those who leave are sent to the server for it
     reference: str = ""  # run directory of a model that was retrained without what is to be forgotten, for the audit
     out: str = "runs/flower"  # run directory to write
     resume: bool = False
