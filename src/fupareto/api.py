@@ -49,6 +49,10 @@ class Result:
     _summary: dict[str, Any] | None = None
 
     @property
+    def _versions(self) -> dict[str, str]:
+        return versions(self.outcome.federation.packages)
+
+    @property
     def rounds(self) -> list[dict[str, Any]]:
         """Return one record per round."""
         return self.outcome.place.rounds()
@@ -66,7 +70,7 @@ class Result:
             name = self.outcome.place.path.name if isinstance(self.outcome.place, Run) else ""
             facts = {"name": name, "method": self.method.name, "dataset": "yours", "model": "yours", "seed": self.seed}
             created = datetime.now(UTC).isoformat(timespec="seconds")
-            self._summary = runner.summarise(self.outcome, {**facts, "versions": versions(), "created": created})
+            self._summary = runner.summarise(self.outcome, {**facts, "versions": self._versions, "created": created})
             if isinstance(self.outcome.place, Run):
                 self.outcome.place.save_summary(self._summary)
         return self._summary
@@ -132,7 +136,7 @@ def train(
         raise UserError(f"no method {', '.join(unknown)} needs a history; those that do are {', '.join(PARTS)}")
     if record and out is None:
         raise UserError("a history is kept in a run directory; name one with out")
-    place = _place(out, method, None, seed, resume)
+    place = _place(out, method, None, seed, resume, federation)
     if isinstance(place, Run):
         heads = federation.ids if "fedau" in record else ()
         plan = Plan(tuple(dict.fromkeys(record)), federation.ids, method.budget, keep, heads, seed)
@@ -166,7 +170,7 @@ def unlearn(
     request.sides(federation.ids)
     if out is not None:
         method.init(federation, w, request, seed)  # a request that it cannot answer should leave nothing behind
-    place = _place(out, method, request, seed, resume)
+    place = _place(out, method, request, seed, resume, federation)
     begun = place.load_model("initial")
     if begun is not None and not torch.equal(federation.layout.flat(begun), w):
         raise UserError(f"{out} began from another initial model; resume it with that one, or choose another out")
@@ -176,12 +180,14 @@ def unlearn(
     return Result(outcome, method, seed)
 
 
-def _place(out: str | Path | None, method: Method, request: Request | None, seed: int, resume: bool) -> Run | Memory:
+def _place(
+    out: str | Path | None, method: Method, request: Request | None, seed: int, resume: bool, federation: Federation
+) -> Run | Memory:
     """Return where a run is kept: a directory, if one is named."""
     if out is None:
         return Memory()
     about = {"name": method.name, **dataclasses.asdict(method)}
-    config = {"kind": "python", "method": about, "seed": seed, "versions": versions()}
+    config = {"kind": "python", "method": about, "seed": seed, "versions": versions(federation.packages)}
     return Run.make(Path(out), config, request.to_json() if request else None, resume)
 
 

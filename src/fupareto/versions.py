@@ -1,13 +1,11 @@
 """Which software made a result?"""
 
 import platform
-import sys
+from collections.abc import Sequence
 from importlib import metadata
 
-PACKAGES = ("fupareto", "torch", "numpy", "flwr")
 
-
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that took part."""
-    found = {name: metadata.version(name) for name in PACKAGES if name in sys.modules}
+def versions(more: Sequence[str] = ()) -> dict[str, str]:
+    """Return the versions that a result depends on; ``more`` are packages that its engine needs."""
+    found = {name: metadata.version(name) for name in ("fupareto", "torch", "numpy", *more)}
     return {**found, "python": platform.python_version()}

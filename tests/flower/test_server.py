@@ -16,7 +16,7 @@ from federation.worlds import FORGET, clients, plain, start
 from fupareto import UserError, api
 from fupareto.certificate import certify
 from fupareto.federation import SimulatedFederation, nodes
-from fupareto.flower import server_app
+from fupareto.flower import server, server_app
 from fupareto.flower.order import Order
 from fupareto.flower.server import serve
 from fupareto.methods import FUPareto
@@ -27,6 +27,19 @@ from .grid import LocalGrid, grid_of
 
 OPTIONS = "rounds=3 recovery_rounds=2 lr=0.3"
 METHOD = FUPareto(rounds=3, recovery_rounds=2, lr=0.3)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Nobody is waited for, and figures are drawn in one test only: they take seconds."""
+    monkeypatch.setattr(nodes, "MEETING", 0.0)
+    if "drawn" not in request.fixturenames:
+        monkeypatch.setattr(server, "render", lambda *_: "<html></html>")
+
+
+@pytest.fixture
+def drawn() -> None:
+    """The report as users see it."""
 
 
 @pytest.fixture
@@ -46,6 +59,7 @@ def order(model: Path, out: Path, **more: Any) -> dict[str, Any]:
     return {**base, "clients": 6, "timeout": 5.0, "patience": 0.0, **more}
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_request_is_answered_as_in_simulation(grid: LocalGrid, model: Path, tmp_path: Path) -> None:
     run = serve(grid, order(model, tmp_path / "run"), plain)
     here = api.unlearn(SimulatedFederation(plain(), clients(), 1), start(), list(FORGET), METHOD)
@@ -225,8 +239,3 @@ def test_a_finished_run_may_be_resumed(grid: LocalGrid, model: Path, tmp_path: P
     again = serve(grid, order(model, tmp_path / "run", resume=True), plain)
     assert again.rounds() == rounds
     assert isinstance(again, Run)
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodes, "MEETING", 0.0)

@@ -115,6 +115,7 @@ class Federation(ABC):
     steps_per_question: int | None = None  # trial steps an engine prefers in one question; None: all of them
     history: History | None = None  # what the server kept of the training, for methods that need it
     round: int = 0
+    packages: tuple[str, ...] = ()  # other software that answers pass through, for the record of a run
 
     def begin(self, round_: int) -> None:
         """Hear that a round begins; for engines that label their messages or file what passes."""

@@ -43,6 +43,8 @@ class FlowerFederation(Federation):
     how long nobody at all may be connected. One that comes back as another node is found when it is asked next.
     """
 
+    packages = ("flwr",)
+
     def __init__(
         self,
         grid: Grid,

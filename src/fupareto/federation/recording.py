@@ -30,7 +30,7 @@ class Recording(Federation):
     def __init__(self, inner: Federation, history: History) -> None:
         self.inner, self.kept, self.plan = inner, history, history.plan
         self.ids, self.layout, self.traffic = inner.ids, inner.layout, inner.traffic
-        self.steps_per_question = inner.steps_per_question
+        self.steps_per_question, self.packages = inner.steps_per_question, inner.packages
 
     def begin(self, round_: int) -> None:
         """Note the round, by which everything is filed."""
