@@ -1,5 +1,6 @@
 """The same deployment with TLS and a key for every node: encrypted, and nobody takes part who is not registered."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,11 @@ from .deployed import CLIENTS, assert_as_expected, config
 from .example import APP
 from .processes import Deployment, deployment
 
-pytestmark = pytest.mark.deployment
+TOOLS = ("openssl", "ssh-keygen")
+pytestmark = [
+    pytest.mark.deployment,
+    pytest.mark.skipif(not all(map(shutil.which, TOOLS)), reason=f"certificates need {' and '.join(TOOLS)}"),
+]
 
 
 @pytest.fixture(scope="module")
