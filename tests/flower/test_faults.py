@@ -211,7 +211,7 @@ def test_a_forget_client_that_is_gone_is_never_called_forgotten(who: tuple[str, 
     found = result.evidence()
     assert not any(c["result"] == "shown" and "forgotten" in c["claim"].lower() for c in found["verdict"]["checks"])
     for i in who:
-        assert f"client {i}" in summary["verdict"] or "could not be" in summary["verdict"] or i in summary["verdict"]
+        assert i in summary["verdict"]
 
 
 def test_a_users_mistake_is_that_clients_failure() -> None:
