@@ -3,8 +3,9 @@
     PYTHONPATH=tests python benchmarks/flower_round.py [RESULT.json]
 
 The example app with four clients: rounds of FedAvg, which are one message per client, and of FUPareto, which are two. A
-round's seconds are those of its record, measured by the server, in one run of each engine after the other. Flower's
-simulation needs ``pip install 'flwr[simulation]'`` and is left out without it.
+round's seconds are those of its record, measured by the server, in one run of each engine after the other. Two nodes on
+two cores show what a question costs where a node has a core to itself. Flower's simulation needs
+``pip install 'flwr[simulation]'`` and is left out without it.
 """
 
 import importlib.util
@@ -21,7 +22,7 @@ import safetensors.torch
 
 import fupareto
 from flower.example import APP, data, model
-from flower.processes import Deployment, deployment
+from flower.processes import deployment
 from fupareto import FedAvg, FUPareto
 from fupareto.methods import Method
 from fupareto.runs import Run
@@ -51,19 +52,22 @@ def ours(start: Path) -> dict[str, Any]:
     }
 
 
-def config(method: str, start: Path, out: Path) -> str:
+def config(method: str, start: Path, out: Path, clients: int) -> str:
     forget = "" if method == "fedavg" else "0"
     words = [f'method="{method}"', f'options="{OPTIONS[method]}"', f'forget="{forget}"', f'model="{start}"']
-    return " ".join([*words, f'out="{out}"', "clients=4 measure-every=0"])
+    return " ".join([*words, f'out="{out}"', f"clients={clients} measure-every=0"])
 
 
-def over(running: Deployment, start: Path, where: Path, *federation: str) -> dict[str, Any]:
+def over_flower(place: Path, start: Path, clients: tuple[str, ...], *, simulated: bool = False) -> dict[str, Any]:
+    place.mkdir()
     found = {}
-    for method in METHODS:
-        done = running.run(APP, config(method, start, where / method), *federation)
-        if not (where / method / "summary.json").is_file():
-            raise RuntimeError(done.stdout)
-        found[method] = seconds(Run.open(where / method).rounds())
+    with deployment(place, () if simulated else clients, tls=False, simulation=simulated) as running:
+        for method in METHODS:
+            out = place / "runs" / method
+            done = running.run(APP, config(method, start, out, len(clients)), *(SIMULATED if simulated else ()))
+            if not (out / "summary.json").is_file():
+                raise RuntimeError(done.stdout)
+            found[method] = seconds(Run.open(out).rounds())
     return found
 
 
@@ -73,13 +77,10 @@ def main() -> None:
         start = place / "w0.safetensors"
         safetensors.torch.save_file(model().state_dict(), start)
         engines = {"ours": ours(start)}
-        (place / "deployment").mkdir()
-        with deployment(place / "deployment", CLIENTS, tls=False) as running:
-            engines["deployment"] = over(running, start, place / "deployment" / "runs")
+        engines["deployment"] = over_flower(place / "four", start, CLIENTS)
+        engines["deployment of two"] = over_flower(place / "two", start, CLIENTS[:2])
         if importlib.util.find_spec("ray"):
-            (place / "simulation").mkdir()
-            with deployment(place / "simulation", (), tls=False, simulation=True) as running:
-                engines["simulation"] = over(running, start, place / "simulation" / "runs", *SIMULATED)
+            engines["simulation"] = over_flower(place / "simulated", start, CLIENTS, simulated=True)
     imports = {
         what: float(subprocess.run([sys.executable, "-c", TIMED.format(what)], capture_output=True, text=True).stdout)
         for what in ("torch", "flwr.clientapp", "fupareto.flower.client")
