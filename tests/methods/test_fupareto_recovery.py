@@ -78,8 +78,7 @@ def test_every_accepted_step_lowers_every_retained_loss(recovery: str) -> None:
 @pytest.mark.parametrize("recovery", ANCHORS)
 def test_forget_clients_are_not_asked_any_more(recovery: str) -> None:
     clients, m = federation(), method(recovery)
-    state = walk(method(recovery, recovery_rounds=0), clients, ZERO, ["u"])[-2]  # one round before the switch
-    clients.asked.clear()
+    state = walk(method(recovery, recovery_rounds=0), federation(), ZERO, ["u"])[-2]  # one round before the switch
     state = m.step(clients, state)
     assert state.stage == "recovered"
     asked = [q.loss for i, q in clients.asked if i == "u" and isinstance(q, Gradient)]

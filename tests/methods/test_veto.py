@@ -1,17 +1,20 @@
-"""A veto settles a trial step: the decisions are those of the exhaustive search, for fewer forward passes."""
+"""Nobody is asked what is settled or known: the decisions are those of the exhaustive search, for fewer passes."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 import pytest
 
 from fupareto import serial
+from fupareto.federation import Federation, Local
 from fupareto.federation.questions import Answer, Failure, Question, TrialLosses
+from fupareto.losses import Loss
 from fupareto.methods import FUPareto, fupareto
 from fupareto.methods.base import State
 from fupareto.methods.objectives import search
 
-from . import blobs
+from . import blobs, spies
 from .quadratics import walk
 
 
@@ -50,3 +53,46 @@ def test_bytes_are_counted_as_on_a_network(monkeypatch: pytest.MonkeyPatch) -> N
         counted(monkeypatch, exhaustive)
         traffic.append((federation.traffic.up - before.up, federation.traffic.down - before.down))
     assert traffic[0] == traffic[1]
+
+
+def test_who_refused_last_is_asked_first() -> None:
+    spy = spies.Spy(spies.clients())
+    w = blobs.trained()
+    steps, losses = (0.2, 0.1), dict.fromkeys(spy.ids, Loss("ce"))
+    for refuser in ("2", "1"):
+        limits = [{i: -1.0 if i == refuser else 1e9 for i in spy.ids}] * 2
+        list(spy.losses(w, w, steps, losses, {}, limits=limits))
+    assert [i for i, _ in spy.asked] == ["0", "1", "2", "2", *("2", "0", "1", "1")]
+
+
+def test_gradients_are_asked_again_only_if_they_may_have_changed() -> None:
+    spy = spies.Spy(spies.clients())
+    w, ce, mbs = blobs.trained(), dict.fromkeys(spy.ids, Loss("ce")), dict.fromkeys(spy.ids, Loss("mbs"))
+    first = spy.gradients(w, ce)
+    assert spy.gradients(w, ce) is first
+    assert len(spy.asked) == 4
+
+    spy.gradients(w.clone(), ce)  # another model, for all that is known
+    spy.gradients(w, mbs)
+    for _ in range(2):  # random, so never the same
+        spy.gradients(w, ce, mode="train", seed=1)
+        spy.gradients(w, ce, Local(0.1))
+    assert len(spy.asked) == 4 * 7
+    assert spy.gradients(w, ce) is not first
+
+    spy.absent = {"1"}
+    assert spy.gradients(w.clone(), ce).missing
+    spy.absent = set()
+    assert not spy.gradients(w, ce).missing
+
+
+def test_a_round_after_a_failed_one_reuses_its_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    spy = spies.Spy(spies.clients())
+    method = FUPareto(lr=0.5, rounds=20, recovery_rounds=10)
+    with monkeypatch.context() as patch:
+        patch.setattr(Federation, "_answered", property(lambda self: None, lambda self, value: None))
+        plain = walk(method, spies.Spy(spies.clients()), blobs.trained(), blobs.FORGET)
+    states = walk(method, spy, blobs.trained(), blobs.FORGET)
+    assert all(serial.same(a, b) for a, b in zip(states, plain, strict=True))
+    stayed = [a.w is b.w and a.stage == b.stage for a, b in pairwise(states[1:])]
+    assert any(stayed), "the model always moved: nothing was tested"
