@@ -88,6 +88,7 @@ def test_killed_and_run_again(tmp_path: Path) -> None:
         for stage, told in cell["membership"].items():
             assert told["clients"] == {i: c["attacks"]["confidence"] for i, c in audit[stage]["clients"].items()}
             assert told["mean"] == audit[stage]["mean"].get("confidence")
+            assert told["attacks"] == audit[stage]["mean"]
     lines = (out / "membership.md").read_text().splitlines()
     assert sum(line.startswith("| w0 |") for line in lines) == 2  # one table per seed
     assert not list(out.rglob("*.part"))

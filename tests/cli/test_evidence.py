@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,18 @@ def test_unlearning_ends_with_an_audit(small: Path) -> None:
     assert found["exclusivity"]["conflicts"]
     open_ = {c["name"] for c in found["verdict"]["checks"] if c["result"] == "open"}
     assert {"alike", "removed"} <= open_
+
+
+def test_an_attack_of_your_own(small: Path) -> None:
+    script = Path(__file__).parents[2] / "examples/attack_of_your_own.py"
+    done = subprocess.run([sys.executable, script, "forgotten"], cwd=small, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((small / "forgotten/summary.json").read_text())
+    told = json.loads(done.stdout)["forgotten"]
+    assert list(told) == ["initial", summary["final"]]
+    for aucs in told.values():
+        assert list(aucs) == summary["forget"]
+        assert all(0 <= auc <= 1 for auc in aucs.values())
 
 
 def test_auditing_again_changes_nothing_but_the_time(call: Call, run: Path) -> None:

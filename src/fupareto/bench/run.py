@@ -93,13 +93,14 @@ def cell_result(run: Run, history: str, trained: Path) -> dict[str, Any]:
 
 
 def attacked(run: Run) -> dict[str, Any]:
-    """Return by stage what the headline attack told: the mean over the forget clients, and each of them."""
+    """Return by stage what the headline attack told of each forget client, and what every attack did in the mean."""
     found = run.audit
     if found is None:
         return {}
     return {
         stage: {
             "mean": told["mean"].get("confidence"),
+            "attacks": told["mean"],
             "clients": {i: client["attacks"]["confidence"] for i, client in told["clients"].items()},
         }
         for stage, told in found["membership"].items()
