@@ -1,0 +1,77 @@
+"""Benchmarks run for minutes and seldom; at tiny size they run here, and the page is made of what they wrote."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import fedavg_round
+import fupareto_round
+import growth
+import page
+import solver
+from common import RESULTS, TimedOut, exponent, isolated, ratios
+
+SCRIPTS = {"fedavg_round": fedavg_round, "fupareto_round": fupareto_round, "growth": growth, "solver": solver}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("results")
+    for script in (fedavg_round, fupareto_round, growth, solver):
+        script.main(["--tiny", "--out", str(directory / f"{script.__name__}.json")])
+    return directory
+
+
+def test_every_script_but_the_one_over_flower_is_run_by_make_bench() -> None:
+    recipe = (RESULTS.parent / "Makefile").read_text()
+    assert all(f"benchmarks/{name}.py" in recipe for name in SCRIPTS)
+
+
+def test_rounds_are_of_the_kinds_that_their_names_say(results: Path) -> None:
+    rounds = json.loads((results / "fupareto_round.json").read_text())["rounds"]
+    assert rounds["improvement"]["step"] is not None
+    assert rounds["improvement, every step refused"]["step"] is None
+    assert rounds["expansion"]["phase"] == "expand"
+    assert rounds["recovery"]["phase"] == "recover"
+    assert rounds["improvement, 3 of 20 clients fail"]["missing"] == 3
+    for found in rounds.values():
+        assert sum(part["median"] for part in found["share"].values()) == pytest.approx(1.0, abs=0.2)
+
+
+def test_every_point_of_growth_was_measured(results: Path) -> None:
+    axes = json.loads((results / "growth.json").read_text())["axes"]
+    assert not [point for axis in axes for point in axis["points"] if "failure" in point]
+
+
+def test_our_solvers_are_exact_on_every_case(results: Path) -> None:
+    found = json.loads((results / "solver.json").read_text())
+    assert max(row["error"] for row in found["ours"]) < 1e-9
+
+
+def test_the_page_has_a_section_for_each_and_names_who_is_absent(results: Path, tmp_path: Path) -> None:
+    out = tmp_path / "performance.md"
+    page.main(["--results", str(results), "--out", str(out)])
+    text = out.read_text()
+    assert all(f"benchmarks/{name}.json" in text for name in SCRIPTS)
+    assert "Not measured" not in text
+    skipped = json.loads((results / "solver.json").read_text())["skipped"]
+    assert all(name in text for name in skipped)
+
+
+def test_the_page_says_what_was_not_measured() -> None:
+    assert page.page({}).count("Not measured") == len(SCRIPTS)
+
+
+def test_exponents_and_ratios() -> None:
+    assert exponent([1, 10, 100], [3, 300, 30_000]) == pytest.approx(2.0)
+    assert ratios([2.0, 6.0], [1.0, 2.0]) == {"median": 2.5, "min": 2.0, "max": 3.0}
+
+
+def test_a_process_of_its_own_that_hangs_or_crashes_is_reported() -> None:
+    with pytest.raises(TimedOut):
+        isolated(__import__("time").sleep, 60, limit=0.5)
+    with pytest.raises(RuntimeError, match="crashed"):
+        isolated(__import__("os")._exit, 3, limit=30)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        isolated(divmod, 1, 0, limit=30)
