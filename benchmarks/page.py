@@ -60,7 +60,8 @@ SOLVER_IN_WORDS = """\
 *min-norm* is the shortest vector of the gradients' convex hull, *cone* the nearest vector to each forget gradient
 that no retained one opposes, *null space* the forget gradients with the retained ones projected out. The error is by
 how much feasibility or optimality is violated, relative to the square of the longest gradient (null space: the
-largest cosine with a retained gradient).
+largest cosine with a retained gradient). Peers get the matrix as it is and have their default settings: tolerances of
+most are absolute, so short gradients are hard on them unless one scales the problem first, as ours does by itself.
 """.splitlines()
 
 PARTS_IN_WORDS = """\

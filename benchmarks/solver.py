@@ -79,6 +79,7 @@ def make_cases(tiny: bool) -> list[Case]:
         Case("a zero row", dead, few),
         Case("near-collinear", close, few),
         Case("norms six decades apart", apart, few),
+        Case("short gradients, 1e-5 of the first case", found[0].rows * 1e-5, found[0].forget),
         Case("all zero", np.zeros((m, 10)), few),
     ]
 
@@ -131,7 +132,9 @@ def quadratic_cone(solver: str, case: Case) -> Array:
     K, kept = case.gram, slice(case.forget, None)
     rows = np.eye(len(K))[: case.forget]
     for u in range(case.forget):
-        found = solve_qp(K[kept, kept], K[kept, u], lb=np.zeros(len(K) - case.forget), solver=solver)
+        # Contiguous, for daqp reads the buffer and not the array.
+        P, q = np.ascontiguousarray(K[kept, kept]), np.ascontiguousarray(K[kept, u])
+        found = solve_qp(P, q, lb=np.zeros(len(q)), solver=solver)
         if found is None:
             raise ValueError("no solution found")
         rows[u, kept] = found
