@@ -35,7 +35,7 @@ class Case:
 
 
 CASES = (
-    Case("lenet5", (1, 28, 28), 10, 6000, repeats=5),
+    Case("lenet5", (1, 28, 28), 10, 6000, repeats=3),
     Case("cnn", (3, 32, 32), 10, 1000, repeats=3),
     Case("nfresnet18", (3, 32, 32), 4, 200, repeats=3),
 )

@@ -203,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tiny", action="store_true", help="see that it runs; the numbers mean nothing")
     parser.add_argument("--out", type=Path, default=RESULTS / "fupareto_round.json")
     chosen = parser.parse_args(arguments)
-    samples, repeats = (10, 2) if chosen.tiny else (3000, 3)
+    samples, repeats = (10, 2) if chosen.tiny else (2000, 3)
     found = {}
     for name, kind in kinds(samples).items():
         print(f"{name}:", flush=True)

@@ -75,3 +75,12 @@ def test_a_process_of_its_own_that_hangs_or_crashes_is_reported() -> None:
         isolated(__import__("os")._exit, 3, limit=30)
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         isolated(divmod, 1, 0, limit=30)
+
+
+def test_the_page_shows_rounds_over_flower_where_they_were_measured() -> None:
+    seconds = {"first": 2.0, "median": 1.25, "all": [2.0, 1.25]}
+    engines = {"ours": {"fedavg": seconds, "fupareto": seconds}, "deployment": {"fedavg": seconds, "fupareto": seconds}}
+    result = {"versions": {"flwr": "1.41.0"}, "clients": 4, "engines": engines, "import_seconds": {"torch": 1.5}}
+    text = page.page({"flower_round": result})
+    assert "| deployment | 1.25 | 1.25 |" in text
+    assert "flwr 1.41.0" in text
