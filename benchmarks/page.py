@@ -52,8 +52,8 @@ are of one machine, named below each table. Close other programs first: on a bus
 
 CONTENDERS_IN_WORDS = """\
 The loop is what a tutorial writes: a `DataLoader` per client, `torch.optim.SGD`, the mean of state dicts. The Flower
-app is an ordinary one (`ClientApp`, `FedAvg` strategy, Ray) on the in-memory grid, the quickest of its set-ups. First
-rounds, in which actors start and pfl-research evaluates, are not counted.
+app is an ordinary one (`ClientApp`, `FedAvg` strategy, Ray with an actor per core) on the in-memory grid, which looks
+for replies every tenth of a second. First rounds, in which actors start and pfl-research evaluates, are not counted.
 """.splitlines()
 
 SOLVER_IN_WORDS = """\

@@ -1,8 +1,8 @@
 """FedAvg as a Flower user writes it: a ClientApp with a torch model, a ServerApp with the FedAvg strategy, on Ray.
 
-The settings are the fastest that we found for this machine: one CPU per client, which makes one actor per core with one
-thread each (Ray sets OMP_NUM_THREADS), and Flower's in-memory grid, which looks for replies every tenth of a second
-where ``flwr run`` looks every three. Data stay in the actor's memory.
+The settings are meant to be kind to it: one CPU per client, which makes one actor per core with one thread each (Ray
+sets OMP_NUM_THREADS), and Flower's in-memory grid, which looks for replies every tenth of a second, not every three as
+the grid over HTTP does. Data stay in the actor's memory.
 """
 
 import os
