@@ -1,5 +1,6 @@
 # make demo   set up, then forget two of ten clients and write a report (about a minute)
 # make test   set up, then every check that takes seconds
+# make bench  set up with the peers to compare with, then every benchmark and docs/performance.md (about 20 minutes)
 # make test-deployment   set up, then SuperLinks and SuperNodes as real processes (about ten minutes)
 PYTHON ?= python3
 VENV := .venv
@@ -22,7 +23,13 @@ lint: $(STAMP)
 	$(VENV)/bin/mypy
 
 bench: $(STAMP)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]' \
+	    || echo "not all peers could be installed; the benchmarks say which are skipped"
 	$(VENV)/bin/python benchmarks/fedavg_round.py
+	$(VENV)/bin/python benchmarks/fupareto_round.py
+	$(VENV)/bin/python benchmarks/growth.py
+	$(VENV)/bin/python benchmarks/solver.py
+	$(VENV)/bin/python benchmarks/page.py
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fupareto needs Python 3.11 or newer")'

@@ -1,146 +1,148 @@
-"""How much faster is a simulated FedAvg round than the obvious loop over clients? One run, interleaved, as ratios.
+"""How fast is a simulated FedAvg round, beside what else people run and beside what the cores can do?
 
-    python benchmarks/fedavg_round.py [--repeats 7] [--out benchmarks/fedavg_round.json]
+    python benchmarks/fedavg_round.py [--tiny] [--out benchmarks/fedavg_round.json]
 
-The obvious loop is what a tutorial writes: one model, for every client a DataLoader, SGD from torch.optim, then the
-weighted mean of the state dicts; at PyTorch's default number of threads and at one. Both sides do the same arithmetic,
-and the benchmark first checks that they end with the same weights.
+The contenders, taking turns: our engine; the loop over clients that a tutorial writes, at as many threads as cores and
+at one; an ordinary Flower app in Flower's simulation (Ray); pfl-research in one process and in one per core. All start
+from the same weights and do the same arithmetic, and where no dropout draws at random they must end with the same
+weights. The cores' peak is the rate of large float32 matrix products on all of them, measured between the turns.
 """
 
 import argparse
 import copy
-import json
+import importlib.util
 import os
-import platform
-import statistics
-import time
-from collections.abc import Callable
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from fupareto import models, parameters
+import cases
+from cases import BATCH, CASES, TINY, Case, Client
+from common import RESULTS, interleaved, ratios, seconds, skip, spread, write
+from fupareto import parameters
 from fupareto.federation import Local, SimulatedFederation
 from fupareto.losses import Loss
+from peers import Peer
 
-LR, BATCH = 0.1, 200
-Clients = list[tuple[Tensor, Tensor]]
-
-
-class EagerLeNet5(nn.Module):
-    """LeNet-5 as papers draw it: ReLU before pooling."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(1, 6, 5, padding=2), nn.Conv2d(6, 16, 5)
-        self.fc1, self.fc2, self.fc3 = nn.Linear(400, 120), nn.Linear(120, 84), nn.Linear(84, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
-        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-        x = F.relu(self.fc2(F.relu(self.fc1(x.flatten(1)))))
-        out: Tensor = self.fc3(x)
-        return out
+CORES = os.cpu_count() or 1
+HERE = Path(__file__).parent
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={CORES}"]
+PEERS: dict[str, tuple[tuple[str, ...], list[str]]] = {  # name -> packages it needs, its command
+    "flower": (("flwr", "ray"), [str(HERE / "peer_flower.py")]),
+    "pfl": (("pfl",), [str(HERE / "peer_pfl.py")]),
+    "pfl_worker_per_core": (("pfl",), [*TORCHRUN, str(HERE / "peer_pfl.py")]),
+}
 
 
-def eager_round(start: nn.Module, clients: Clients) -> Tensor:
+def eager_round(start: nn.Module, clients: Sequence[Client], lr: float) -> Tensor:
     """One FedAvg round, the obvious way."""
-    total, samples = None, 0
+    total: dict[str, Tensor] = {}
     for x, y in clients:
         model = copy.deepcopy(start)
         model.train()
-        optimiser = torch.optim.SGD(model.parameters(), lr=LR)
+        optimiser = torch.optim.SGD(model.parameters(), lr=lr)
         for batch_x, batch_y in DataLoader(TensorDataset(x, y), batch_size=BATCH):
             optimiser.zero_grad()
             F.cross_entropy(model(batch_x), batch_y).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-        update = {name: t.detach() * len(y) for name, t in model.state_dict().items()}
-        total = update if total is None else {name: total[name] + update[name] for name in total}
-        samples += len(y)
-    assert total is not None
+        for name, t in model.state_dict().items():
+            total[name] = total.get(name, 0) + t.detach() * len(y)
+    samples = sum(len(y) for _, y in clients)
     return torch.cat([(t / samples).reshape(-1) for t in total.values()])
 
 
-def timed(work: Callable[[], Tensor]) -> tuple[float, Tensor]:
-    start = time.perf_counter()
-    result = work()
-    return time.perf_counter() - start, result
+def with_threads(threads: int, work: Callable[[], Tensor]) -> Tensor:
+    """Our engine leaves the process at one thread, for good reason; the obvious loop gets what it would have."""
+    torch.set_num_threads(threads)
+    try:
+        return work()
+    finally:
+        torch.set_num_threads(1)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--clients", type=int, default=10)
-    parser.add_argument("--samples", type=int, default=2000, help="per client")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
-    arguments = parser.parse_args()
+def product_time(size: int, times: int = 5) -> float:
+    """Return the shortest time of a float32 matrix product of 2 size^3 operations on all cores."""
+    a = torch.rand(size, size)
+    return min(seconds(lambda: with_threads(CORES, lambda: a @ a)) for _ in range(times))
 
-    cores = os.cpu_count() or 1
-    generator = torch.Generator().manual_seed(0)
-    clients: Clients = [
-        (
-            torch.rand(arguments.samples, 1, 28, 28, generator=generator),
-            torch.randint(10, (arguments.samples,), generator=generator),
-        )
-        for _ in range(arguments.clients)
-    ]
-    ours = models.build("lenet5", (1, 28, 28), 10, seed=0)
-    w = parameters.read(ours)
-    eager = EagerLeNet5()
+
+def run(case: Case, size: int) -> dict[str, Any]:
+    """Time one case: a first round of everybody, to warm up and for the weights, then rounds in turns."""
+    print(f"{case.name}:", flush=True)
+    model = cases.ours(case.model)
+    w = parameters.read(model)
+    eager = cases.eager(case.model)
     parameters.write(eager, w)
+    clients = [cases.client(case.shape, case.samples, i) for i in range(case.clients)]
     data = {str(i): {"train": c, "test": (c[0][:1], c[1][:1])} for i, c in enumerate(clients)}
-    federation = SimulatedFederation(ours, data, workers=cores)
-    local = Local(LR, epochs=1, batch_size=BATCH)
+    federation = SimulatedFederation(model, data, workers=CORES)
+    local = Local(case.lr, epochs=1, batch_size=BATCH)
 
     def simulated() -> Tensor:
         mean = federation.train_mean(w, federation.ids, Loss("ce"), local).w
         assert mean is not None
         return mean
 
-    def eager_with(threads: int) -> Callable[[], Tensor]:
-        def work() -> Tensor:
-            torch.set_num_threads(threads)
-            try:
-                return eager_round(eager, clients)
-            finally:
-                torch.set_num_threads(1)
-
-        return work
-
-    contenders = {"fupareto": simulated, "eager_default": eager_with(cores), "eager_1_thread": eager_with(1)}
-    results = {name: work() for name, work in contenders.items()}  # warm-up, and the same answer from all
-    gap = max(float((results["fupareto"] - r).abs().max()) for r in results.values())
-    assert gap < 1e-4, f"the contenders disagree by {gap}"
-    repeatable = torch.equal(simulated(), results["fupareto"])
-
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(arguments.repeats):
-        for name, work in contenders.items():
-            seconds[name].append(timed(work)[0])
-    ratios = {
-        name: sorted(e / o for e, o in zip(seconds[name], seconds["fupareto"], strict=True))
-        for name in contenders
-        if name != "fupareto"
+    here: dict[str, Callable[[], Tensor]] = {
+        "fupareto": simulated,
+        "eager_thread_per_core": lambda: with_threads(CORES, lambda: eager_round(eager, clients, case.lr)),
+        "eager_1_thread": lambda: with_threads(1, lambda: eager_round(eager, clients, case.lr)),
     }
-    report = {
-        "what": f"FedAvg round, LeNet-5, {arguments.clients} clients x {arguments.samples} samples, batch {BATCH}",
-        "cores": cores,
-        "torch": torch.__version__,
-        "machine": platform.machine(),
-        "repeats": arguments.repeats,
-        "bit_for_bit_repeatable": repeatable,
+    results = {name: work() for name, work in here.items() if name != "eager_1_thread"}  # warm by the other's round
+    contenders: dict[str, Callable[[], float]] = {
+        name: lambda work=work: seconds(work)  # type: ignore[misc]
+        for name, work in here.items()
+    }
+    skipped: dict[str, str] = {}
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        for name, (needs, command) in PEERS.items():
+            absent = [package for package in needs if importlib.util.find_spec(package) is None]
+            if absent:
+                skipped[name] = skip(name, f"{', '.join(absent)} not installed (pip install 'fupareto[bench]')")
+                continue
+            peer = stack.enter_context(Peer([sys.executable, *command], case, place / name))
+            peer.round()
+            results[name] = peer.result()
+            contenders[name] = peer.round
+        times = interleaved({**contenders, "product": lambda: product_time(size)}, case.repeats)
+    peaks = [2 * size**3 / s for s in times.pop("product")]
+    gap = None
+    if not cases.dropout(model):
+        gap = max(float((results["fupareto"] - r).abs().max()) for r in results.values())
+        assert gap < 1e-4, f"the contenders disagree by {gap}"
+    work = cases.flops(case)
+    return {
+        "case": case.name,
+        "repeats": case.repeats,
+        "flops": work,
+        "product_gflops": spread([p / 1e9 for p in peaks]),
         "largest_difference_of_weights": gap,
-        "median_seconds": {name: round(statistics.median(s), 3) for name, s in seconds.items()},
-        "times_as_fast_as": {
-            name: {"median": round(statistics.median(r), 2), "min": round(r[0], 2), "max": round(r[-1], 2)}
-            for name, r in ratios.items()
+        "bit_for_bit_repeatable": torch.equal(simulated(), results["fupareto"]),
+        "seconds": {name: spread(t) for name, t in times.items()},
+        "share_of_peak": {
+            name: spread([work / s / p for s, p in zip(t, peaks, strict=True)]) for name, t in times.items()
         },
+        "times_as_fast_as": {name: ratios(t, times["fupareto"]) for name, t in times.items() if name != "fupareto"},
+        "skipped": skipped,
     }
-    arguments.out.write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report, indent=2))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tiny", action="store_true", help="see that it runs; the numbers mean nothing")
+    parser.add_argument("--out", type=Path, default=RESULTS / "fedavg_round.json")
+    chosen = parser.parse_args(arguments)
+    found = [run(case, 100 if chosen.tiny else 3000) for case in (TINY if chosen.tiny else CASES)]
+    write(chosen.out, {"cases": found}, ("flwr", "ray", "pfl"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,258 @@
+"""What did the benchmarks find? Writes docs/performance.md from their results.
+
+python benchmarks/page.py [--results benchmarks] [--out docs/performance.md]
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from common import RESULTS
+
+Result = dict[str, Any]
+
+CONTENDERS = {
+    "fupareto": "**fupareto**",
+    "eager_thread_per_core": "a tutorial's loop over clients, a thread per core",
+    "eager_1_thread": "the same, one thread",
+    "flower": "Flower's simulation, one CPU per client",
+    "pfl": "pfl-research, one process",
+    "pfl_worker_per_core": "pfl-research, a worker per core",
+}
+
+
+def page(results: dict[str, Result]) -> str:
+    """Return the whole page; a benchmark without result is named as not measured."""
+    sections: list[tuple[str, str, Callable[[Result], Iterable[str]]]] = [
+        ("fedavg_round", "A FedAvg round, beside other simulators", fedavg),
+        ("fupareto_round", "A FUPareto round, beside the passes that it needs", fupareto),
+        ("growth", "How a round grows", growth),
+        ("solver", "The direction solvers, beside others", solver),
+        ("flower_round", "A round over Flower", flower),
+    ]
+    lines = ["# Performance", "", *INTRODUCTION]
+    for name, title, render in sections:
+        if name in results:
+            lines += ["", f"## {title}", "", *render(results[name]), "", *provenance(name, results[name])]
+        elif name != "flower_round":  # which make bench does not run
+            lines += ["", f"## {title}", "", f"Not measured: there is no `benchmarks/{name}.json`."]
+    return "\n".join(lines) + "\n"
+
+
+INTRODUCTION = """\
+`make bench` measures everything on this page again and rewrites it; it installs the peers first (the extra `bench`).
+A single benchmark is `python benchmarks/NAME.py`, and `python benchmarks/page.py` rewrites the page.
+
+Contenders take turns within one run, and what counts are ratios of neighbours: median (smallest to largest). Seconds
+are of one machine, named below each table. Close other programs first: on a busy machine threads wait for each other.
+""".splitlines()
+
+CONTENDERS_IN_WORDS = """\
+The loop is what a tutorial writes: a `DataLoader` per client, `torch.optim.SGD`, the mean of state dicts. The Flower
+app is an ordinary one (`ClientApp`, `FedAvg` strategy, Ray with an actor per core) on the in-memory grid, which looks
+for replies every tenth of a second. First rounds, in which actors start and pfl-research evaluates, are not counted.
+""".splitlines()
+
+SOLVER_IN_WORDS = """\
+*min-norm* is the shortest vector of the gradients' convex hull, *cone* the nearest vector to each forget gradient
+that no retained one opposes, *null space* the forget gradients with the retained ones projected out. The error is by
+how much feasibility or optimality is violated, relative to the square of the longest gradient (null space: the
+largest cosine with a retained gradient). Peers get the matrix as it is and have their default settings: tolerances of
+most are absolute, so short gradients are hard on them unless one scales the problem first, as ours does by itself.
+""".splitlines()
+
+PARTS_IN_WORDS = """\
+`gradients` and `losses` are the time in which the server waits for clients; the rest is its own. `bookkeeping` is
+everything else: copying and checking answers, the rule of the line search, the record.
+""".splitlines()
+
+GROWTH_IN_WORDS = """\
+Small clients with an MLP of two hidden layers, every point in a fresh process; memory is what a round adds at its
+peak. Exponents are over all points / through the last two.
+""".splitlines()
+
+
+def provenance(name: str, result: Result) -> list[str]:
+    machine = result.get("machine")
+    if machine is None:
+        found = ", ".join(f"{package} {version}" for package, version in result["versions"].items())
+        return [f"[`benchmarks/{name}.json`](../benchmarks/{name}.json); {found}."]
+    versions = ", ".join(f"{package} {version}" for package, version in machine["versions"].items())
+    return [
+        f"[`benchmarks/{name}.json`](../benchmarks/{name}.json), {machine['date']}: {machine['cores']} cores of "
+        f"{machine['cpu']}, {machine['memory_gib']:g} GiB, load {machine['load_before_and_after'][0]} before; "
+        f"Python {machine['python']}, {versions}."
+    ]
+
+
+def fedavg(result: Result) -> Iterable[str]:
+    yield "One local epoch of plain SGD by every client (batch 200), then the weighted mean. Random data, in memory."
+    for case in result["cases"]:
+        peak = case["product_gflops"]["median"]
+        yield from ("", f"**{case['case']}**, {case['repeats']} repeats:", "")
+        yield from table(
+            ("", "seconds", "fupareto is faster by", "of the cores' peak"),
+            (
+                (
+                    words,
+                    number(case["seconds"][name]["median"]),
+                    times(case["times_as_fast_as"].get(name)),
+                    f"{case['share_of_peak'][name]['median']:.0%}",
+                )
+                for name, words in CONTENDERS.items()
+                if name in case["seconds"]
+            ),
+        )
+        gap = case["largest_difference_of_weights"]
+        same = "dropout draws differ, so weights are not compared" if gap is None else f"all weights agree to {gap:.0e}"
+        again = "bit for bit the same" if case["bit_for_bit_repeatable"] else "NOT the same"
+        yield ""
+        yield f"Peak: {peak:.0f} GFLOP/s, a large float32 product on all cores."
+        yield f"{same.capitalize()}; our round repeated is {again}."
+    yield from absent(result["cases"][0]["skipped"])
+    yield from ("", *CONTENDERS_IN_WORDS)
+
+
+def fupareto(result: Result) -> Iterable[str]:
+    yield f"LeNet-5, {result['clients']} clients of {result['samples']:,} samples, {result['forget']} to be forgotten."
+    yield "The bare passes are the round's own forward and backward passes, on as many threads, and nothing else."
+    yield ""
+    yield from table(
+        ("round", "seconds", "times the bare passes", "passes: gradient + loss", "steps tried", "server's share"),
+        (
+            (
+                name,
+                number(r["seconds"]["median"]),
+                times(r["times_the_bare_passes"]),
+                f"{r['gradient_passes']} + {r['loss_passes']}",
+                str(r["steps_tried"]),
+                f"{r['server_share']['median']:.1%}",
+            )
+            for name, r in result["rounds"].items()
+        ),
+    )
+    yield from ("", "Where the time goes (medians):", "")
+    parts = list(next(iter(result["rounds"].values()))["share"])
+    yield from table(
+        ("round", *parts),
+        ((name, *(f"{r['share'][part]['median']:.1%}" for part in parts)) for name, r in result["rounds"].items()),
+    )
+    yield from ("", *PARTS_IN_WORDS)
+
+
+def growth(result: Result) -> Iterable[str]:
+    yield from (*GROWTH_IN_WORDS, "")
+    rows = []
+    for axis in result["axes"]:
+        field = {"parameters": "parameters", "trial steps": "steps"}.get(axis["axis"], "clients")
+        cells = [
+            f"{p[field]:,}: {number(p['seconds']['median'])} s, {p['peak_mib']:,.0f} MiB"
+            if "failure" not in p
+            else f"{p['clients']:,} clients: {p['failure']}"
+            for p in axis["points"]
+        ]
+        exponents = [
+            "–" if e is None else f"{e['all']:.2f} / {e['last_two']:.2f}"
+            for e in (axis["exponent_of_seconds"], axis["exponent_of_memory"])
+        ]
+        rows.append((axis["axis"], WORK[axis["work"]], "<br>".join(cells), *exponents))
+    yield from table(("what grows", "work", "size: seconds, memory", "time", "memory"), rows)
+
+
+WORK = {"fedavg": "FedAvg round", "fupareto": "FUPareto round", "search": "losses at every step"}
+
+
+def solver(result: Result) -> Iterable[str]:
+    worst = {
+        problem: max(row["error"] for row in result["ours"] if row["problem"] == problem)
+        for problem in ("min-norm", "cone")
+    }
+    yield from (*SOLVER_IN_WORDS, "")
+    yield f"{len(result['cases'])} cases: {'; '.join(result['cases'])}."
+    yield f"Our largest error: {', '.join(f'{error:.0e} ({problem})' for problem, error in worst.items())}."
+    yield ""
+    yield from table(
+        ("problem", "peer", "failed", "no descent where ours has", "largest error", "takes, of our time"),
+        (_solver_row(*key, rows) for key, rows in _by_peer(result["rows"]).items()),
+    )
+    failures = [f"- {r['problem']}, {r['peer']}, {r['case']}: {r['failure']}" for r in result["rows"] if "failure" in r]
+    if failures:
+        yield from ("", "Failures:", "", *failures)
+    yield from absent(result["skipped"])
+
+
+def _by_peer(rows: Iterable[Result]) -> dict[tuple[str, str], list[Result]]:
+    found: dict[tuple[str, str], list[Result]] = {}
+    for row in rows:
+        found.setdefault((row["problem"], row["peer"]), []).append(row)
+    return found
+
+
+def _solver_row(problem: str, peer: str, rows: list[Result]) -> tuple[str, ...]:
+    answered = [r for r in rows if "failure" not in r]
+    stray = sum(r["ours_descends"] and not r["descends"] for r in answered if "descends" in r)
+    quotients = [r["times_our_seconds"]["median"] for r in answered]
+    taken = f"{median(quotients):.2g} ({min(quotients):.2g} to {max(quotients):.2g})" if quotients else "–"
+    worst = f"{max(r['error'] for r in answered):.0e}" if answered else "–"
+    return (
+        problem,
+        peer,
+        f"{len(rows) - len(answered)} of {len(rows)}",
+        str(stray) if problem == "min-norm" else "–",
+        worst,
+        taken,
+    )
+
+
+def flower(result: Result) -> Iterable[str]:
+    yield f"The example app with {result['clients']} clients: ours, Flower's simulation, and deployments on loopback,"
+    yield "in which every message starts a process. Seconds of a round, median after the first."
+    yield ""
+    methods = list(next(iter(result["engines"].values())))
+    yield from table(
+        ("", *methods),
+        (
+            (name, *(number(engine[method]["median"]) for method in methods))
+            for name, engine in result["engines"].items()
+        ),
+    )
+    imports = ", ".join(f"{name} {number(value)} s" for name, value in result["import_seconds"].items())
+    yield from ("", f"Of which imports take, in each process: {imports}.")
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{'---|' * len(heads)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def absent(skipped: dict[str, str]) -> Iterable[str]:
+    if skipped:
+        yield ""
+        yield "Absent: " + "; ".join(f"{CONTENDERS.get(name, name)} ({why})" for name, why in skipped.items()) + "."
+
+
+def number(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def times(found: dict[str, float] | None) -> str:
+    return "" if found is None else f"{found['median']:.2f} ({found['min']:.2f} to {found['max']:.2f})"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=RESULTS.parent / "docs" / "performance.md")
+    chosen = parser.parse_args(arguments)
+    results = {path.stem: json.loads(path.read_text()) for path in sorted(chosen.results.glob("*.json"))}
+    chosen.out.write_text(page(results))
+    print(f"written: {chosen.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Benchmarks run for minutes and seldom; at tiny size they run here, and the page is made of what they wrote."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import fedavg_round
+import fupareto_round
+import growth
+import page
+import solver
+from common import RESULTS, TimedOut, exponent, isolated, ratios
+
+SCRIPTS = {"fedavg_round": fedavg_round, "fupareto_round": fupareto_round, "growth": growth, "solver": solver}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("results")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fedavg_round, "PEERS", {})  # processes that take long to start
+        for name, script in SCRIPTS.items():
+            script.main(["--tiny", "--out", str(directory / f"{name}.json")])
+    return directory
+
+
+@pytest.mark.deployment
+@pytest.mark.parametrize("peer", fedavg_round.PEERS)
+def test_peers_that_are_installed_end_with_our_weights(
+    peer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fedavg_round, "PEERS", {peer: fedavg_round.PEERS[peer]})
+    fedavg_round.main(["--tiny", "--out", str(tmp_path / "result.json")])
+    (case,) = json.loads((tmp_path / "result.json").read_text())["cases"]
+    if case["skipped"]:
+        pytest.skip(case["skipped"][peer])
+    assert peer in case["times_as_fast_as"]
+
+
+def test_every_script_but_the_one_over_flower_is_run_by_make_bench() -> None:
+    recipe = (RESULTS.parent / "Makefile").read_text()
+    assert all(f"benchmarks/{name}.py" in recipe for name in SCRIPTS)
+
+
+def test_rounds_are_of_the_kinds_that_their_names_say(results: Path) -> None:
+    rounds = json.loads((results / "fupareto_round.json").read_text())["rounds"]
+    assert rounds["improvement"]["step"] is not None
+    assert rounds["improvement, every step refused"]["step"] is None
+    assert rounds["expansion"]["phase"] == "expand"
+    assert rounds["recovery"]["phase"] == "recover"
+    assert rounds["improvement, 3 of 20 clients fail"]["missing"] == 3
+    for found in rounds.values():
+        assert sum(part["median"] for part in found["share"].values()) == pytest.approx(1.0, abs=0.2)
+
+
+def test_every_point_of_growth_was_measured(results: Path) -> None:
+    axes = json.loads((results / "growth.json").read_text())["axes"]
+    assert not [point for axis in axes for point in axis["points"] if "failure" in point]
+
+
+def test_our_solvers_are_exact_on_every_case(results: Path) -> None:
+    found = json.loads((results / "solver.json").read_text())
+    assert max(row["error"] for row in found["ours"]) < 1e-9
+
+
+def test_the_page_has_a_section_for_each_and_names_who_is_absent(results: Path, tmp_path: Path) -> None:
+    out = tmp_path / "performance.md"
+    page.main(["--results", str(results), "--out", str(out)])
+    text = out.read_text()
+    assert all(f"benchmarks/{name}.json" in text for name in SCRIPTS)
+    assert "Not measured" not in text
+    skipped = json.loads((results / "solver.json").read_text())["skipped"]
+    assert all(name in text for name in skipped)
+
+
+def test_the_page_says_what_was_not_measured() -> None:
+    assert page.page({}).count("Not measured") == len(SCRIPTS)
+
+
+def test_exponents_and_ratios() -> None:
+    assert exponent([1, 10, 100], [3, 300, 30_000]) == pytest.approx(2.0)
+    assert ratios([2.0, 6.0], [1.0, 2.0]) == {"median": 2.5, "min": 2.0, "max": 3.0}
+
+
+def test_a_process_of_its_own_that_hangs_or_crashes_is_reported() -> None:
+    with pytest.raises(TimedOut):
+        isolated(__import__("time").sleep, 60, limit=0.5)
+    with pytest.raises(RuntimeError, match="crashed"):
+        isolated(__import__("os")._exit, 3, limit=30)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        isolated(divmod, 1, 0, limit=30)
+
+
+def test_the_page_shows_rounds_over_flower_where_they_were_measured() -> None:
+    seconds = {"first": 2.0, "median": 1.25, "all": [2.0, 1.25]}
+    engines = {"ours": {"fedavg": seconds, "fupareto": seconds}, "deployment": {"fedavg": seconds, "fupareto": seconds}}
+    result = {"versions": {"flwr": "1.41.0"}, "clients": 4, "engines": engines, "import_seconds": {"torch": 1.5}}
+    text = page.page({"flower_round": result})
+    assert "| deployment | 1.25 | 1.25 |" in text
+    assert "flwr 1.41.0" in text
