@@ -18,6 +18,25 @@ from fupareto.randomness import derive
 Shape = tuple[int, ...]  # of one sample: (channels, height, width) or (features,)
 
 
+class MaxPool2(nn.MaxPool2d):
+    """Max-pooling of 2x2 fields, where no gradient is wanted as the largest of four strided views: same values, faster.
+
+    PyTorch's also notes where every maximum came from: a third of the time of a LeNet-5 that only evaluates.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the maxima."""
+        if torch.is_grad_enabled():
+            pooled: Tensor = super().forward(x)
+            return pooled
+        height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
+        rows = torch.maximum(x[..., 0:height:2, :], x[..., 1:height:2, :])
+        return torch.maximum(rows[..., 0:width:2], rows[..., 1:width:2])
+
+
 def mlp(shape: Shape, classes: int) -> nn.Module:
     """One hidden layer of 64, for the embedded digits and for tables of features."""
     inputs = int(torch.Size(shape).numel())
@@ -30,10 +49,10 @@ def lenet5(shape: Shape, classes: int) -> nn.Module:
     return nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(channels, 6, 5, padding=(32 - height) // 2),
-            pool1=nn.MaxPool2d(2),
+            pool1=MaxPool2(),
             relu1=nn.ReLU(),
             conv2=nn.Conv2d(6, 16, 5),
-            pool2=nn.MaxPool2d(2),
+            pool2=MaxPool2(),
             relu2=nn.ReLU(),
             flatten=nn.Flatten(),
             fc1=nn.Linear(400, 120),
@@ -51,10 +70,10 @@ def cnn(shape: Shape, classes: int) -> nn.Module:
     return nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(channels, 64, 5),
-            pool1=nn.MaxPool2d(2),
+            pool1=MaxPool2(),
             relu1=nn.ReLU(),
             conv2=nn.Conv2d(64, 64, 5),
-            pool2=nn.MaxPool2d(2),
+            pool2=MaxPool2(),
             relu2=nn.ReLU(),
             flatten=nn.Flatten(),
             fc1=nn.Linear(1600, 384),

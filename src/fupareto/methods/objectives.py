@@ -57,7 +57,8 @@ class Objectives:
 
     def of_clients(self, ids: Sequence[str], live: bool = False) -> list[int]:
         """Return the positions of those of ``ids`` that answered (and whose gradient is live)."""
-        return [k for k, i in enumerate(self.answer.ids) if i in ids and (self.live[k] or not live)]
+        wanted = set(ids)
+        return [k for k, i in enumerate(self.answer.ids) if i in wanted and (self.live[k] or not live)]
 
     def losses_of(self, ids: Sequence[str]) -> dict[str, float]:
         """Return the losses of those of ``ids`` that answered."""
