@@ -57,7 +57,8 @@ class Objectives:
 
     def of_clients(self, ids: Sequence[str], live: bool = False) -> list[int]:
         """Return the positions of those of ``ids`` that answered (and whose gradient is live)."""
-        return [k for k, i in enumerate(self.answer.ids) if i in ids and (self.live[k] or not live)]
+        wanted = set(ids)
+        return [k for k, i in enumerate(self.answer.ids) if i in wanted and (self.live[k] or not live)]
 
     def losses_of(self, ids: Sequence[str]) -> dict[str, float]:
         """Return the losses of those of ``ids`` that answered."""
@@ -132,8 +133,15 @@ class Search:
     accepted: float | None = None
     tried: tuple[float, ...] = ()
     changes: tuple[float, ...] = ()
+    harms: tuple[float, ...] = ()  # by which factor each raised the bystanders' mean loss; nan where nobody answered
     cosines: dict[str, float] = dataclasses.field(default_factory=dict)
     missing: Missing = dataclasses.field(default_factory=dict)
+
+    @property
+    def harm(self) -> float | None:
+        """Return by which factor the accepted step raised the bystanders' mean loss, where that is known."""
+        found = self.harms[self.tried.index(self.accepted)] if self.accepted in self.tried else np.nan
+        return None if np.isnan(found) else found
 
 
 def search(
@@ -173,6 +181,7 @@ def search(
     found = Search(direction, cosines=objectives.cosines(coefficients), missing={})
     tried: list[float] = []
     changes: list[float] = []
+    harms: list[float] = []
     limits = [
         dict(zip(ids, highest_acceptable(before, slopes, step, rule.beta, rule.armijo, slack), strict=True))
         for step in steps
@@ -191,6 +200,7 @@ def search(
         after, stirred = row[: len(ids)], row[len(ids) :]
         here, heard = ~np.isnan(after), ~np.isnan(stirred)
         tried.append(step)
+        harms.append(float(stirred[heard].mean() / max(quiet[heard].mean(), 1e-12)) if heard.any() else np.nan)
         if heard.any() and stirred[heard].mean() > (1.0 + harm) * quiet[heard].mean():
             changes.append(np.inf)
             continue
@@ -199,4 +209,4 @@ def search(
         if here.any() and passed.all():
             found = dataclasses.replace(found, accepted=step)
             break
-    return dataclasses.replace(found, tried=tuple(tried), changes=tuple(changes))
+    return dataclasses.replace(found, tried=tuple(tried), changes=tuple(changes), harms=tuple(harms))
