@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fupareto import auditing, parameters, runner
+from fupareto import auditing, memory, parameters, runner
 from fupareto.audit.verdict import Thresholds
 from fupareto.auditing import Truth
 from fupareto.errors import UserError
@@ -136,6 +136,7 @@ def train(
         raise UserError(f"no method {', '.join(unknown)} needs a history; those that do are {', '.join(PARTS)}")
     if record and out is None:
         raise UserError("a history is kept in a run directory; name one with out")
+    memory.check(method, federation, 0, len(federation.ids))
     place = _place(out, method, None, seed, resume, federation)
     if isinstance(place, Run):
         heads = federation.ids if "fedau" in record else ()
@@ -167,7 +168,7 @@ def unlearn(
     w = _vector(federation, w0)
     request = forget if isinstance(forget, Request) else Request(tuple(dict.fromkeys(map(str, forget))))
     federation = federation.divided(request)
-    request.sides(federation.ids)
+    memory.check(method, federation, *map(len, request.sides(federation.ids)))
     if out is not None:
         method.init(federation, w, request, seed)  # a request that it cannot answer should leave nothing behind
     place = _place(out, method, request, seed, resume, federation)

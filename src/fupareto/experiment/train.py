@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from fupareto import runner
+from fupareto import memory, runner
 from fupareto.config import Experiment
 from fupareto.experiment.setting import Progress, default_request, facts, federation, no_progress
 from fupareto.federation.recording import record
@@ -27,9 +27,10 @@ def train(
     find(experiment.unlearn.method, experiment.unlearn.options)  # a mistake there should not wait for the training
     config = {"kind": "train", "experiment": experiment.model_dump(), "versions": versions()}
     engine, w = federation(experiment, root=root)
+    method = FedAvg(**experiment.train.model_dump(exclude={"record", "keep"}))
+    memory.check(method, engine, 0, len(engine.ids))
     place = Run.make(out, config, None, resume)
     if not place.finished:
-        method = FedAvg(**experiment.train.model_dump(exclude={"record", "keep"}))
         wanted = default_request(experiment)
         about = None if wanted.partial else wanted  # virtual clients are made when the request is answered
         training = experiment.train

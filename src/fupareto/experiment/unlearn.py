@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fupareto import runner
+from fupareto import memory, runner
 from fupareto.config import Experiment
 from fupareto.errors import UserError
 from fupareto.experiment.conclude import conclude
@@ -107,6 +107,7 @@ def answer(
     engine.history = History.open(trained / "history") if trained else None
     w0 = engine.layout.flat(weights)
     answering.init(engine, w0, request)  # a request that it cannot answer should leave no run directory behind
+    memory.check(answering, engine, *map(len, request.sides(engine.ids)))
     config = {
         "kind": "unlearn",
         "experiment": experiment.model_dump(),

@@ -115,6 +115,7 @@ class Federation(ABC):
     steps_per_question: int | None = None  # trial steps an engine prefers in one question; None: all of them
     history: History | None = None  # what the server kept of the training, for methods that need it
     round: int = 0
+    device = torch.device("cpu")  # where models and answers are
     packages: tuple[str, ...] = ()  # other software that answers pass through, for the record of a run
 
     def begin(self, round_: int) -> None:
@@ -127,6 +128,14 @@ class Federation(ABC):
 
         A client that fails or does not answer in time yields a Failure; the engine never raises for it.
         """
+
+    def memory(self, clients: int, batch_size_: int) -> int:
+        """Return the bytes that asking so many clients at once takes here, over the data and what is made of answers.
+
+        ``batch_size_`` is that of local training. An engine that hears everybody before it passes an answer on, as over
+        a network, has every answer as it came and as a tensor.
+        """
+        return 2 * FLOAT * self.layout.size * clients
 
     def fresh(self, seed: int) -> Tensor:
         """Return a newly initialised model."""
@@ -148,10 +157,14 @@ class Federation(ABC):
 
     def models(self, questions: Mapping[str, Question]) -> Models:
         """Ask for local models, however they are trained."""
-        answers, missing = self.answers(questions)
-        found = {i: a for i, a in answers.items() if isinstance(a, Trained)}
-        models = torch.stack([a.w for a in found.values()]) if found else torch.empty(0, self.layout.size)
-        return Models(tuple(found), models, tuple(a.size for a in found.values()), missing)
+        missing: Missing = {}
+        sizes: dict[str, int] = {}
+        rows = torch.empty(len(questions), self.layout.size)
+        for i, trained in self._each(questions, missing):
+            assert isinstance(trained, Trained)
+            rows[len(sizes)] = trained.w
+            sizes[i] = trained.size
+        return Models(tuple(sizes), rows[: len(sizes)], tuple(sizes.values()), missing)
 
     def mean(self, questions: Mapping[str, Question]) -> Mean:
         """Ask for local models and keep only their running mean, weighted by samples, in float64."""
@@ -162,7 +175,7 @@ class Federation(ABC):
             total.add_(trained.w, alpha=trained.size)
             weight += trained.size
             answered.append(i)
-        return Mean(tuple(answered), (total / weight).float() if weight else None, missing)
+        return Mean(tuple(answered), total.div_(weight).float() if weight else None, missing)
 
     def answers(self, questions: Mapping[str, Question]) -> tuple[dict[str, Answer], Missing]:
         """Ask anything, and count the tensors of questions and answers; also say who gave no usable answer."""

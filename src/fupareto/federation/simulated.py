@@ -6,23 +6,31 @@ asked, so results do not depend on the number of workers.
 """
 
 import copy
+import itertools
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 from torch import Tensor, nn
 
 from fupareto import parameters
 from fupareto.errors import UserError
-from fupareto.federation.base import Federation, Traffic
+from fupareto.federation.base import FLOAT, Federation, Traffic
 from fupareto.federation.client import answer
+from fupareto.federation.local import batch_size
 from fupareto.federation.questions import Answer, Failure, Question
 from fupareto.federation.request import Request, Splits
 from fupareto.federation.samples import check_fit, checked
 from fupareto.models import check_outputs
 from fupareto.parameters import Layout
+
+AHEAD = 32  # clients that may be asked before the first of them is heard, so that a slow one holds nobody up
+ROOM = 2**27  # bytes that their answers may take; two clients per worker are asked in any case
+VECTORS = 5  # of the model's size that a worker holds: a module, its gradient, an answer, two of a trial step
+BACKWARD = 1.75  # what backward takes in all, over what forward left for it: 1.5 to 2 on the models of this package
 
 
 class SimulatedFederation(Federation):
@@ -64,14 +72,39 @@ class SimulatedFederation(Federation):
         return SimulatedFederation(self._model, clients, self.workers, self._fresh)
 
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
-        """Answer on the pool; a client whose code raises is a Failure with the exception's words."""
-        futures = {i: self._pool.submit(self._answer, i, question) for i, question in questions.items()}
+        """Answer on the pool; a client whose code raises is a Failure with the exception's words.
+
+        Only so many are asked ahead of the one whose turn it is: answers that nobody has taken yet would pile up.
+        """
+        rest = iter(questions.items())
+        waiting: deque[tuple[str, Future[Answer | Failure]]] = deque()
+
+        def submit(count: int) -> None:
+            for i, question in itertools.islice(rest, count):
+                waiting.append((i, self._pool.submit(self._answer, i, question)))
+
+        submit(self._ahead)
         try:
-            for i in list(futures):
-                yield i, futures.pop(i).result()
+            while waiting:
+                i, future = waiting.popleft()
+                found = future.result()
+                submit(1)
+                yield i, found
         finally:
-            for future in futures.values():
+            for _, future in waiting:
                 future.cancel()
+
+    @property
+    def _ahead(self) -> int:
+        return max(2 * self.workers, min(AHEAD, ROOM // (FLOAT * self.layout.size)))
+
+    def memory(self, clients: int, batch_size_: int) -> int:
+        """Return the bytes of workers at work and of answers that wait."""
+        x = max((splits["train"][0] for splits in self.clients.values()), key=len)
+        batch = min(len(x), max(batch_size_, batch_size(x)))
+        fixed, each = parameters.activations(self._model, tuple(x.shape[1:]))
+        vectors = 1 + VECTORS * self.workers + min(clients, self._ahead)
+        return FLOAT * self.layout.size * vectors + int(BACKWARD * self.workers * (fixed + batch * each))
 
     def _answer(self, client: str, question: Question) -> Answer | Failure:
         try:

@@ -104,6 +104,14 @@ class Method(ABC):
             )
         return history
 
+    def rows(self, forget: int, retained: int) -> int:
+        """Return how many vectors of the model's size the server holds at once, beside the model at hand.
+
+        For what a run is said to need before it starts. By default one per client, for methods that look at everybody's
+        gradients or models together.
+        """
+        return forget + retained
+
     @abstractmethod
     def step(self, federation: Federation, state: Any) -> Any:
         """Return the state after one more round; never called on a state that is done."""

@@ -51,6 +51,10 @@ class FedAU(Staged):
             )
         return state
 
+    def rows(self, forget: int, retained: int) -> int:
+        """Hold w0; second heads are last layers, not models."""
+        return 1
+
     def unlearn(self, federation: Federation, state: StagedState) -> StagedState:
         """One sum on the server."""
         heads = self.recorded(federation).heads()

@@ -46,6 +46,10 @@ class FedAvg(Method):
         forget, retained = self.sides(federation, request)
         return State(w=w0, forget=forget, retained=retained, seed=seed, stage="unlearned")
 
+    def rows(self, forget: int, retained: int) -> int:
+        """Hold nobody's model: the mean is a running one."""
+        return 0
+
     def step(self, federation: Federation, state: State) -> State:
         """One round: local models of those who take part, their weighted mean."""
         lr = self.lr * self.decay**state.round

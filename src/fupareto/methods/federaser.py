@@ -48,6 +48,10 @@ class FedEraser(Staged):
         self.recorded(federation)
         return state
 
+    def rows(self, forget: int, retained: int) -> int:
+        """Hold the new models of those who stay; recorded ones are read one at a time."""
+        return retained + 3
+
     def unlearn(self, federation: Federation, state: StagedState) -> StagedState:
         """Replay one kept round."""
         history, layout = self.recorded(federation), federation.layout

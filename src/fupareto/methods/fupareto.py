@@ -33,7 +33,7 @@ from torch import Tensor
 from fupareto.federation.base import Federation, Local, Missing
 from fupareto.federation.request import Request
 from fupareto.losses import Loss
-from fupareto.methods.base import Method, State, positive, share
+from fupareto.methods.base import Method, State, positive, sample_size, share
 from fupareto.methods.expansion import calm_losses, expansion_direction, fall_back
 from fupareto.methods.objectives import Objectives, Rule, Search, search
 from fupareto.methods.recovery import anchor, guards, recovery_direction
@@ -152,6 +152,12 @@ class FUPareto(Method):
         forget, retained = self.sides(federation, request)
         return FUParetoState(w=w0, forget=forget, retained=retained, seed=seed, w0=w0, rate=self.lr)
 
+    def rows(self, forget: int, retained: int) -> int:
+        """Hold w0 and the gradients of everybody asked; in recovery the guards, thrice while a state is saved."""
+        asked = sample_size(retained, self.participation)
+        guards = (2 * forget if self.recovery == "guard" else 1) if self.recovery_rounds else 0
+        return 1 + max(forget + asked, asked + guards, 3 * guards)
+
     def step(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         """One round: recover, or expand after a failed improvement, or improve; then see whether the stage is over."""
         keep = state.expand_next and state.sample
@@ -196,7 +202,7 @@ class FUPareto(Method):
     def _naive(self, state: FUParetoState, objectives: Objectives) -> Search:
         """Take the mean forget gradient and a step of eta, unasked (ablation M1)."""
         forget = objectives.of_clients(state.forget)
-        mean = np.zeros(len(objectives.rows))
+        mean = np.zeros(len(objectives.gram))
         mean[forget] = 1.0 / len(forget)
         if length(objectives.gram, mean) == 0.0:  # everybody has forgotten
             return Search()

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -27,7 +26,7 @@ class Objectives:
     """
 
     answer: Gradients
-    rows: Tensor  # (clients + extra, parameters)
+    rows: tuple[Tensor, ...]  # the clients' gradients, and the extra rows if any, (·, parameters) each
     gram: Array
     live: NDArray[np.bool_]  # (clients + extra,); extra rows are never live: they are no client's objective
     scale: Array  # (clients + extra,)
@@ -42,7 +41,7 @@ class Objectives:
         A step may raise a loss up to what is ``enough`` for its client, and that of a client without gradient by
         1e-6; other losses have to fall.
         """
-        rows = answer.gradients if extra is None or not len(extra) else torch.cat([answer.gradients, extra])
+        rows = (answer.gradients,) if extra is None or not len(extra) else (answer.gradients, extra)
         K = gram(rows)
         room = np.array([(enough or {}).get(i, -np.inf) for i in answer.ids]) - answer.losses
         live = np.sqrt(K.diagonal()) > DEAD
@@ -53,7 +52,7 @@ class Objectives:
     @property
     def extra(self) -> list[int]:
         """Return the positions of the extra rows."""
-        return list(range(len(self.answer.ids), len(self.rows)))
+        return list(range(len(self.answer.ids), len(self.gram)))
 
     def of_clients(self, ids: Sequence[str], live: bool = False) -> list[int]:
         """Return the positions of those of ``ids`` that answered (and whose gradient is live)."""
@@ -91,7 +90,7 @@ class Objectives:
 
     def mean_length(self, positions: Sequence[int]) -> float:
         """Return the norm of the mean of the scaled gradients at ``positions``."""
-        mean = np.zeros(len(self.rows))
+        mean = np.zeros(len(self.gram))
         mean[positions] = self.scale[positions] / max(len(positions), 1)
         return length(self.gram, mean)
 

@@ -13,6 +13,8 @@ from fupareto.federation.request import Request
 from fupareto.methods.base import Method, State
 from fupareto.randomness import derive
 
+STATES = 3  # copies of a packed state while it is replaced
+
 
 @dataclass(frozen=True)
 class SequentialState(State):
@@ -49,6 +51,10 @@ class Sequential(Method):
         retained = request.sides(federation.ids)[1]
         inner, *_ = (self._begin(federation, w0, forget, turn, seed) for turn in range(len(forget)))  # or refuse now
         return SequentialState(w=w0, forget=forget, retained=retained, seed=seed, stage=inner.stage, inner=_pack(inner))
+
+    def rows(self, forget: int, retained: int) -> int:
+        """Hold what one request after the other holds, and its state as bytes, a few times while it is packed."""
+        return self.method.rows(1, forget + retained - 1) + STATES * self.method.rows(1, 0)
 
     def step(self, federation: Federation, state: SequentialState) -> SequentialState:
         """One round of the request at hand; when it is answered, the next one begins."""
