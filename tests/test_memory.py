@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,14 @@ def test_what_methods_hold_grows_with_clients_only_where_it_must() -> None:
         more_stay, more_leave = method.rows(5, 1000) - method.rows(5, 100), method.rows(50, 100) - method.rows(5, 100)
         assert (more_stay == 0) == (name in streaming | by_leaving), name
         assert (more_leave == 0) == (name in streaming | {"federaser"}), name
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_docs_say_what_methods_hold(name: str) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "scale.md").read_text()
+    (formula,) = re.findall(rf"^\| `{name}` \| `(.+)` \|$", page, re.MULTILINE)
+    for f, r in ((1, 2), (5, 15), (40, 10)):
+        assert eval(formula, {"f": f, "r": r, "a": r, "max": max}) == find(name).rows(f, r)
 
 
 def test_participation_is_what_it_saves() -> None:
@@ -206,6 +215,10 @@ class Slow(SimulatedFederation):
     ahead = 0
     taken = 0
 
+    def settle(self) -> None:
+        assert self._pool is not None
+        self._pool.submit(int).result()
+
     def _answer(self, client: str, question: Question) -> Answer | Failure:
         self.ahead = max(self.ahead, int(client[1:]) - self.taken)
         return super()._answer(client, question)
@@ -218,7 +231,7 @@ def test_only_so_many_are_asked_ahead(workers: int, size: int, most: int, monkey
     seen = []
     for i, answer in federation.ask(dict.fromkeys(federation.ids, _question())):
         assert not isinstance(answer, Failure)
-        federation._pool.submit(int).result()  # whoever could be asked by now has been
+        federation.settle()  # whoever could be asked by now has been
         federation.taken += 1
         seen.append(i)
     assert seen == list(federation.ids)
@@ -230,7 +243,7 @@ def test_a_caller_that_stops_early_stops_the_rest() -> None:
     asking = iter(federation.ask(dict.fromkeys(federation.ids, _question())))
     next(asking)
     asking.close()  # type: ignore[attr-defined]
-    federation._pool.submit(int).result()
+    federation.settle()
     assert federation.ahead <= 34
 
 

@@ -30,13 +30,15 @@ def simulate(
     clients: Mapping[str, tuple[Samples, Samples]],
     workers: int | None = None,
     fresh: Callable[[int], nn.Module] | None = None,
+    device: str | torch.device = "cpu",
 ) -> SimulatedFederation:
     """Return a federation in this process; ``clients`` maps an id to its train and test set.
 
     Some methods start from new models. They are made by resetting the layers of ``model``, or by ``fresh``, a function
-    of a seed.
+    of a seed. With a ``device`` such as "cuda", data and models are moved there.
     """
-    return SimulatedFederation(model, {str(i): splits_of(i, held) for i, held in clients.items()}, workers, fresh)
+    held = {str(i): splits_of(i, both) for i, both in clients.items()}
+    return SimulatedFederation(model, held, workers, fresh, device)
 
 
 @dataclasses.dataclass
@@ -173,7 +175,7 @@ def unlearn(
         method.init(federation, w, request, seed)  # a request that it cannot answer should leave nothing behind
     place = _place(out, method, request, seed, resume, federation)
     begun = place.load_model("initial")
-    if begun is not None and not torch.equal(federation.layout.flat(begun), w):
+    if begun is not None and not torch.equal(federation.layout.flat(begun), w.cpu()):
         raise UserError(f"{out} began from another initial model; resume it with that one, or choose another out")
     outcome = runner.run(
         method, federation, w, request, seed=seed, place=place, measure_every=measure_every, watch=watch
@@ -193,7 +195,8 @@ def _place(
 
 
 def _vector(federation: Federation, w0: Tensor | nn.Module) -> Tensor:
-    w, size = parameters.read(w0) if isinstance(w0, nn.Module) else w0.detach().float(), federation.layout.size
+    w = (parameters.read(w0) if isinstance(w0, nn.Module) else w0.detach().float()).to(federation.device)
+    size = federation.layout.size
     if tuple(w.shape) != (size,):
         raise UserError(f"the initial model has shape {tuple(w.shape)}, but the federation's model has {size} numbers")
     if not bool(torch.isfinite(w).all()):

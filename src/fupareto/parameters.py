@@ -125,7 +125,7 @@ def reinitialised(module: nn.Module, seed: int) -> Tensor:
     PyTorch's layers know how to reset their parameters. A parameter that no layer resets is refused: left at its
     trained value, it would call a trained model fresh.
     """
-    module = copy.deepcopy(module)
+    module = copy.deepcopy(module).cpu()  # the same new model, wherever the old one is
     for p in trainable(module):
         p.fill_(torch.nan)
     with torch.random.fork_rng(devices=[]):
@@ -190,7 +190,7 @@ def trainable(module: nn.Module) -> list[Tensor]:
 
 def read_gradient(module: nn.Module, layout: Layout) -> Tensor:
     """Return the accumulated gradients as a vector; entries without one (buffers, unused weights) are zero."""
-    gradient = torch.zeros(layout.size)
+    gradient = torch.zeros(layout.size, device=next(module.parameters()).device)
     offset = 0
     for p in trainable(module):
         if p.grad is not None:

@@ -20,13 +20,14 @@ def train(
     *,
     resume: bool = False,
     root: Path | None = None,
+    device: str = "cpu",
     progress: Progress = no_progress,
     say: Callable[[str], None] = lambda text: None,
 ) -> Run:
     """Train the federation's model with FedAvg into the run directory ``out``."""
     find(experiment.unlearn.method, experiment.unlearn.options)  # a mistake there should not wait for the training
     config = {"kind": "train", "experiment": experiment.model_dump(), "versions": versions()}
-    engine, w = federation(experiment, root=root)
+    engine, w = federation(experiment, root=root, device=device)
     method = FedAvg(**experiment.train.model_dump(exclude={"record", "keep"}))
     memory.check(method, engine, 0, len(engine.ids))
     place = Run.make(out, config, None, resume)

@@ -159,7 +159,7 @@ class Federation(ABC):
         """Ask for local models, however they are trained."""
         missing: Missing = {}
         sizes: dict[str, int] = {}
-        rows = torch.empty(len(questions), self.layout.size)
+        rows = torch.empty(len(questions), self.layout.size, device=self.device)
         for i, trained in self._each(questions, missing):
             assert isinstance(trained, Trained)
             rows[len(sizes)] = trained.w
@@ -169,7 +169,7 @@ class Federation(ABC):
     def mean(self, questions: Mapping[str, Question]) -> Mean:
         """Ask for local models and keep only their running mean, weighted by samples, in float64."""
         missing: Missing = {}
-        answered, total, weight = [], torch.zeros(self.layout.size, dtype=torch.float64), 0
+        answered, total, weight = [], torch.zeros(self.layout.size, dtype=torch.float64, device=self.device), 0
         for i, trained in self._each(questions, missing):
             assert isinstance(trained, Trained)
             total.add_(trained.w, alpha=trained.size)
@@ -214,7 +214,7 @@ class Federation(ABC):
         missing: Missing = {}
         ids: list[str] = []
         losses, steps = [], []
-        rows = torch.empty(len(objectives), w.numel())
+        rows = torch.empty(len(objectives), w.numel(), device=w.device)
         for i, answer in self._usable(questions, missing):
             assert isinstance(answer, LossAndGradient)
             self.traffic.up += FLOAT * (w.numel() + 1)

@@ -66,7 +66,7 @@ class Recording(Federation):
         questions: dict[str, Question] = {}
         for i, q in training.items():
             first = q.w[head.start : head.stop]
-            mixed = (1 - GAMMA) * first + GAMMA * heads.get(i, first)
+            mixed = (1 - GAMMA) * first + GAMMA * heads.get(i, first).to(first.device)
             questions[i] = TrainHead(q.w, mixed, q.lr, q.epochs, q.batch_size, self.plan.label_seed)
         answers, _ = self.answers(questions)
         heads |= {i: answer.w for i, answer in answers.items() if isinstance(answer, Trained)}

@@ -1,8 +1,9 @@
 """All clients in this process: the embedded engine, fast enough for a laptop.
 
 A plain eager loop per client, channels-last, on a thread pool of one worker per core with one intra-op thread
-each. Every answer depends on the question, the client and its data alone, and answers are combined in the order
-asked, so results do not depend on the number of workers.
+each; on another device than the CPU, one client after the other in the caller's thread. Every answer depends on the
+question, the client and its data alone, and answers are combined in the order asked, so results do not depend on the
+number of workers.
 """
 
 import copy
@@ -34,7 +35,10 @@ BACKWARD = 1.75  # what backward takes in all, over what forward left for it: 1.
 
 
 class SimulatedFederation(Federation):
-    """Clients as threads of this process; ``clients`` maps an id to its splits (``train``, ``test``, …)."""
+    """Clients as threads of this process; ``clients`` maps an id to its splits (``train``, ``test``, …).
+
+    On a ``device`` other than the CPU, data and models live there, and there is one worker.
+    """
 
     steps_per_question = 1  # asking again is free here, so the line search stops at the first accepted step
 
@@ -44,24 +48,31 @@ class SimulatedFederation(Federation):
         clients: Mapping[str, Splits],
         workers: int | None = None,
         fresh: Callable[[int], nn.Module] | None = None,
+        device: str | torch.device = "cpu",
     ) -> None:
+        self.device = usable(device)
         self.ids = tuple(clients)
-        self.clients = {i: checked(i, splits) for i, splits in clients.items()}
-        _check_together(model, self.clients)
+        self.clients = {i: checked(i, splits, self.device) for i, splits in clients.items()}
+        self._model = copy.deepcopy(model).to(self.device)
+        self._model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        _check_together(self._model, self.clients)
         self.layout = Layout.of(model)
         self.traffic = Traffic()
-        self.workers = workers or os.cpu_count() or 1
-        self._model = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._fresh = fresh
-        torch.set_num_threads(1)  # the cores belong to the clients; a second thread of the server would only spin
         self._local = threading.local()
+        if self.device.type != "cpu":  # a device has a queue of its own, and modules on it are large
+            self.workers, self._pool = 1, None
+            return
+        self.workers = workers or os.cpu_count() or 1
+        torch.set_num_threads(1)  # the cores belong to the clients; a second thread of the server would only spin
         self._pool = ThreadPoolExecutor(
             self.workers, thread_name_prefix="client", initializer=torch.set_num_threads, initargs=(1,)
         )
 
     def fresh(self, seed: int) -> Tensor:
         """Return a newly initialised model, from the user's function if there is one."""
-        return parameters.read(self._fresh(seed)) if self._fresh else parameters.reinitialised(self._model, seed)
+        w = parameters.read(self._fresh(seed)) if self._fresh else parameters.reinitialised(self._model, seed)
+        return w.to(self.device)
 
     def divided(self, request: Request) -> "SimulatedFederation":
         """Return the federation with virtual clients; a request for whole clients changes nothing."""
@@ -69,19 +80,22 @@ class SimulatedFederation(Federation):
 
     def like(self, clients: Mapping[str, Splits]) -> "SimulatedFederation":
         """Return a federation with the same model and other clients."""
-        return SimulatedFederation(self._model, clients, self.workers, self._fresh)
+        return SimulatedFederation(self._model, clients, self.workers, self._fresh, self.device)
 
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
         """Answer on the pool; a client whose code raises is a Failure with the exception's words.
 
         Only so many are asked ahead of the one whose turn it is: answers that nobody has taken yet would pile up.
         """
-        rest = iter(questions.items())
+        if self._pool is None:
+            yield from ((i, self._answer(i, question)) for i, question in questions.items())
+            return
+        pool, rest = self._pool, iter(questions.items())
         waiting: deque[tuple[str, Future[Answer | Failure]]] = deque()
 
         def submit(count: int) -> None:
             for i, question in itertools.islice(rest, count):
-                waiting.append((i, self._pool.submit(self._answer, i, question)))
+                waiting.append((i, pool.submit(self._answer, i, question)))
 
         submit(self._ahead)
         try:
@@ -114,6 +128,16 @@ class SimulatedFederation(Federation):
             return answer(question, self._local.module, self.clients[client], client)
         except Exception as error:  # whatever a client's code raises is that client's failure, not ours
             return Failure(f"{type(error).__name__}: {error}")
+
+
+def usable(device: str | torch.device) -> torch.device:
+    """Return the device, or refuse one that is not there or that has no float64."""
+    try:
+        found = torch.device(device)
+        torch.zeros(1, dtype=torch.float64, device=found)
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
+        raise UserError(f"the device '{device}' cannot be used: {str(error).splitlines()[0]}") from error
+    return found
 
 
 def _check_together(model: nn.Module, clients: Mapping[str, Splits]) -> None:

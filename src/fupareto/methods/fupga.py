@@ -116,6 +116,6 @@ def reference_model(w0: Tensor, history: History, forget: tuple[str, ...]) -> Te
         found = history.last(i)
         assert found is not None
         weight = found[1] / sum(sizes.values())
-        total -= weight * found[0].double()
+        total -= weight * found[0].to(w0.device).double()
         share += weight
     return (total / (1.0 - share)).float()

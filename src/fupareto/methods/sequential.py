@@ -58,7 +58,7 @@ class Sequential(Method):
 
     def step(self, federation: Federation, state: SequentialState) -> SequentialState:
         """One round of the request at hand; when it is answered, the next one begins."""
-        inner = self.method.step(federation, self._unpack(state.inner))
+        inner = self.method.step(federation, serial.moved(self._unpack(state.inner), state.w.device))
         turn, w, done = state.turn, inner.w, False
         record = {**inner.record, "request": state.forget[turn]}
         phase = inner.phase
@@ -75,7 +75,7 @@ class Sequential(Method):
 
     def _unpack(self, inner: Tensor) -> Any:
         cls = self.method.state
-        return serial.from_bytes({cls.__name__: cls}, inner.numpy().tobytes())
+        return serial.from_bytes({cls.__name__: cls}, inner.cpu().numpy().tobytes())
 
 
 def _pack(inner: State) -> Tensor:
