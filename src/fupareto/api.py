@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fupareto import auditing, parameters, runner
+from fupareto import auditing, memory, parameters, runner
 from fupareto.audit.verdict import Thresholds
 from fupareto.auditing import Truth
 from fupareto.errors import UserError
@@ -30,13 +30,15 @@ def simulate(
     clients: Mapping[str, tuple[Samples, Samples]],
     workers: int | None = None,
     fresh: Callable[[int], nn.Module] | None = None,
+    device: str | torch.device = "cpu",
 ) -> SimulatedFederation:
     """Return a federation in this process; ``clients`` maps an id to its train and test set.
 
     Some methods start from new models. They are made by resetting the layers of ``model``, or by ``fresh``, a function
-    of a seed.
+    of a seed. With a ``device`` such as "cuda", data and models are moved there.
     """
-    return SimulatedFederation(model, {str(i): splits_of(i, held) for i, held in clients.items()}, workers, fresh)
+    held = {str(i): splits_of(i, both) for i, both in clients.items()}
+    return SimulatedFederation(model, held, workers, fresh, device)
 
 
 @dataclasses.dataclass
@@ -136,6 +138,7 @@ def train(
         raise UserError(f"no method {', '.join(unknown)} needs a history; those that do are {', '.join(PARTS)}")
     if record and out is None:
         raise UserError("a history is kept in a run directory; name one with out")
+    memory.check(method, federation, 0, len(federation.ids))
     place = _place(out, method, None, seed, resume, federation)
     if isinstance(place, Run):
         heads = federation.ids if "fedau" in record else ()
@@ -167,12 +170,12 @@ def unlearn(
     w = _vector(federation, w0)
     request = forget if isinstance(forget, Request) else Request(tuple(dict.fromkeys(map(str, forget))))
     federation = federation.divided(request)
-    request.sides(federation.ids)
+    memory.check(method, federation, *map(len, request.sides(federation.ids)))
     if out is not None:
         method.init(federation, w, request, seed)  # a request that it cannot answer should leave nothing behind
     place = _place(out, method, request, seed, resume, federation)
     begun = place.load_model("initial")
-    if begun is not None and not torch.equal(federation.layout.flat(begun), w):
+    if begun is not None and not torch.equal(federation.layout.flat(begun), w.cpu()):
         raise UserError(f"{out} began from another initial model; resume it with that one, or choose another out")
     outcome = runner.run(
         method, federation, w, request, seed=seed, place=place, measure_every=measure_every, watch=watch
@@ -192,7 +195,8 @@ def _place(
 
 
 def _vector(federation: Federation, w0: Tensor | nn.Module) -> Tensor:
-    w, size = parameters.read(w0) if isinstance(w0, nn.Module) else w0.detach().float(), federation.layout.size
+    w = (parameters.read(w0) if isinstance(w0, nn.Module) else w0.detach().float()).to(federation.device)
+    size = federation.layout.size
     if tuple(w.shape) != (size,):
         raise UserError(f"the initial model has shape {tuple(w.shape)}, but the federation's model has {size} numbers")
     if not bool(torch.isfinite(w).all()):

@@ -47,6 +47,7 @@ class Training(_Section):
     decay: float = Field(0.999, gt=0, le=1)
     epochs: int = Field(1, gt=0)
     batch_size: int = Field(20, gt=0)
+    participation: float = Field(1.0, gt=0, le=1)  # share of the clients that train in a round
     record: list[Literal["federaser", "fupga", "fedau"]] = []  # methods whose history is kept
     keep: int = Field(100, gt=0)  # rounds that FedEraser will replay
 

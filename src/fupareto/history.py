@@ -165,7 +165,9 @@ class History:
             ) from error
 
     def _save(self, name: str, tensors: Mapping[str, Tensor]) -> None:
-        self._write(f"{name}.safetensors", safetensors.torch.save({k: t.contiguous() for k, t in tensors.items()}))
+        self._write(
+            f"{name}.safetensors", safetensors.torch.save({k: t.cpu().contiguous() for k, t in tensors.items()})
+        )
 
     def _write(self, name: str, data: bytes) -> None:
         target = self.path / name

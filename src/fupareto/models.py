@@ -182,7 +182,7 @@ def check_outputs(module: nn.Module, shape: Shape, classes: int | None = None) -
     module.eval()
     try:
         with torch.no_grad():
-            outputs = module(torch.zeros(2, *shape))
+            outputs = module(torch.zeros(2, *shape, device=next(module.parameters(), torch.empty(0)).device))
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise UserError(f"the model cannot take samples of shape {shape}: {error}") from error
     finally:

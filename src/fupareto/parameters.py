@@ -125,7 +125,7 @@ def reinitialised(module: nn.Module, seed: int) -> Tensor:
     PyTorch's layers know how to reset their parameters. A parameter that no layer resets is refused: left at its
     trained value, it would call a trained model fresh.
     """
-    module = copy.deepcopy(module)
+    module = copy.deepcopy(module).cpu()  # the same new model, wherever the old one is
     for p in trainable(module):
         p.fill_(torch.nan)
     with torch.random.fork_rng(devices=[]):
@@ -158,6 +158,31 @@ def write(module: nn.Module, w: Tensor) -> None:
         offset += t.numel()
 
 
+def activations(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return the bytes that a forward pass leaves for its backward pass: whatever the batch, and for every sample.
+
+    Seen in passes with two and with four samples; parameters and inputs, which are there anyway, are not counted.
+    """
+    two, four = (_saved(module, shape, samples) for samples in (2, 4))
+    return max(2 * two - four, 0), (four - two) // 2
+
+
+def _saved(module: nn.Module, shape: tuple[int, ...], samples: int) -> int:
+    module = copy.deepcopy(module).eval()
+    x = torch.zeros(samples, *shape, device=next(module.parameters()).device)
+    known = {t.untyped_storage().data_ptr() for t in (x, *module.parameters(), *module.buffers())}
+    held: dict[int, Tensor] = {}
+
+    def keep(t: Tensor) -> Tensor:
+        if t.layout is torch.strided:
+            held[t.untyped_storage().data_ptr()] = t
+        return t
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        _ = module(x)
+    return sum(t.untyped_storage().nbytes() for where, t in held.items() if where not in known)
+
+
 def trainable(module: nn.Module) -> list[Tensor]:
     """Return the parameters that have a gradient, in the order of the vector."""
     return [p for _, p in _trainable(module)]
@@ -165,7 +190,7 @@ def trainable(module: nn.Module) -> list[Tensor]:
 
 def read_gradient(module: nn.Module, layout: Layout) -> Tensor:
     """Return the accumulated gradients as a vector; entries without one (buffers, unused weights) are zero."""
-    gradient = torch.zeros(layout.size)
+    gradient = torch.zeros(layout.size, device=next(module.parameters()).device)
     offset = 0
     for p in trainable(module):
         if p.grad is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fupareto import serial
 from fupareto.audit import stages as audit
 from fupareto.errors import UserError
 from fupareto.federation.base import Federation
@@ -30,7 +31,7 @@ class Outcome:
     def model(self, stage: str) -> Tensor | None:
         """Return the flat model of a stage."""
         tensors = self.place.load_model(stage)
-        return None if tensors is None else self.federation.layout.flat(tensors)
+        return None if tensors is None else self.federation.layout.flat(tensors).to(self.federation.device)
 
 
 def run(
@@ -54,7 +55,9 @@ def run(
     about = about or request
     sides = about.sides(federation.ids) if about else ((), federation.ids)
     state = place.load_state(method.state)
-    if state is None:
+    if state is not None:
+        state = serial.moved(state, federation.device)
+    else:
         state = method.init(federation, w0, request, seed)
         if state.stage != "initial":  # training ends with the initial model, everything else starts with it
             place.save_model("initial", federation.layout.named(w0))

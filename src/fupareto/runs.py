@@ -179,7 +179,7 @@ class Run:
 
     def save_model(self, stage: str, tensors: Mapping[str, Tensor]) -> None:
         """Write the model of a stage, by parameter names, as a state dict has them."""
-        data = safetensors.torch.save({name: t.contiguous() for name, t in tensors.items()}, {"stage": stage})
+        data = safetensors.torch.save({name: t.cpu().contiguous() for name, t in tensors.items()}, {"stage": stage})
         self._write(f"{stage}.safetensors", data)
 
     def load_model(self, stage: str) -> dict[str, Tensor] | None:

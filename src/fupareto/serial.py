@@ -46,10 +46,23 @@ def to_bytes(thing: Any) -> bytes:
     """Return the dataclass as one safetensors file, its plain values as JSON in the header."""
     tensors, values = pack(thing)
     metadata = {"type": type(thing).__name__, "values": json.dumps(values)}
-    copies = {
-        name: tensor.contiguous().clone() for name, tensor in tensors.items()
-    }  # safetensors refuses shared memory
-    return safetensors.torch.save(copies, metadata)
+    return safetensors.torch.save(_apart(tensors), metadata)
+
+
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return contiguous tensors no two of which share memory, as safetensors wants them; copies only where needed."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        whole = tensor.detach().cpu().contiguous()
+        shared = any(whole.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in found.values())
+        found[name] = whole.clone() if shared else whole
+    return found
+
+
+def moved(thing: T, device: torch.device) -> T:
+    """Return the dataclass with its tensors on a device."""
+    tensors, _ = pack(thing)
+    return dataclasses.replace(thing, **{name: t.to(device) for name, t in tensors.items()})  # type: ignore[type-var]
 
 
 def from_bytes(types: dict[str, type[T]], data: bytes) -> T:

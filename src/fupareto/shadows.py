@@ -64,7 +64,7 @@ def world(
             clients[i] = splits
         elif masks is not None:
             x, y = pool(splits, form)
-            chosen = torch.from_numpy(masks[i])
+            chosen = torch.from_numpy(masks[i]).to(x.device)
             clients[i] = {"train": (x[chosen], y[chosen]), "test": (x[~chosen], y[~chosen])}
     return federation.like(clients)
 

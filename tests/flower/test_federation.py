@@ -67,6 +67,26 @@ def test_fupareto_is_bit_identical(model: Factory, options: dict[str, Any]) -> N
     assert_same(method, model, Request(FORGET), start(model))
 
 
+def test_a_share_of_the_clients_in_every_round_is_bit_identical() -> None:
+    assert_same(FedAvg(rounds=4, lr=0.1, batch_size=9, participation=0.5), plain, None, start())
+    assert_same(FUPareto(rounds=5, recovery_rounds=2, lr=1.0, participation=0.5), plain, Request(FORGET), start())
+
+
+def test_who_is_not_drawn_hears_nothing() -> None:
+    federation, grid = flower()
+    runs: list[tuple[Method, Request | None]] = [
+        (FedAvg(rounds=3, participation=0.3), None),
+        (FUPareto(rounds=3, participation=0.3), Request(FORGET)),
+    ]
+    for method, request in runs:
+        state = method.init(federation, start(), request, seed=2)
+        for _ in range(2):
+            before = len(grid.sent)
+            state = method.step(federation, state)
+            asked = {*state.record["sampled"], *state.forget}
+            assert {s.client for s in grid.sent[before:]} == asked < set(federation.ids)
+
+
 @pytest.mark.parametrize("request_", [Request(samples={"c1": (0, 3, 5), "c4": (2,)}), Request(classes=(1,))])
 def test_samples_and_classes_too(request_: Request) -> None:
     assert_same(FUPareto(rounds=3, recovery_rounds=1, lr=0.3), plain, request_, start())

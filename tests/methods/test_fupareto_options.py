@@ -60,6 +60,7 @@ CASES: list[tuple[str, Any, Callable[[], Problem], dict[str, Any]]] = [
     ("mbs_form", "printed", network, {"delta": 0.5}),
     ("gradient", "pseudo", network, {}),
     ("batch_size", 5, network, {"gradient": "pseudo"}),
+    ("participation", 0.5, network, {}),
     ("beta", 0.9, network, {}),
     ("armijo", "printed", network, {"beta": 0.9}),
     ("search_mode", "train", network, {}),
@@ -127,6 +128,7 @@ def test_a_guidance_angle_that_is_never_reached_is_no_guidance() -> None:
         ({"lr": float("nan")}, "lr"),
         ({"s": -1}, "s must lie"),
         ({"recovery_rounds": -1}, "recovery_rounds"),
+        *(({"participation": value}, "participation") for value in (0.0, -0.5, 1.01, float("nan"))),
         *(({"beta": value}, "beta") for value in (0.0, 1.0, -0.1, 2.0)),
     ],
 )

@@ -144,7 +144,7 @@ def look(
     rule: Literal["descent", "printed"] = "descent",
     beta: float = 0.25,
 ) -> Search:
-    c = np.ones(len(found.rows)) if coefficients is None else coefficients
+    c = np.ones(len(found.gram)) if coefficients is None else coefficients
     w = vector(0.0, 0.0)
     return search(federation, w, found, c, steps, dict.fromkeys(ids, CE), Rule(beta, rule))
 

@@ -68,22 +68,24 @@ def test_who_refused_last_is_asked_first() -> None:
 def test_gradients_are_asked_again_only_if_they_may_have_changed() -> None:
     spy = spies.Spy(spies.clients())
     w, ce, mbs = blobs.trained(), dict.fromkeys(spy.ids, Loss("ce")), dict.fromkeys(spy.ids, Loss("mbs"))
-    first = spy.gradients(w, ce)
-    assert spy.gradients(w, ce) is first
+    assert spy.gradients(w, ce) is not spy.gradients(w, ce)
+    spy.asked.clear()
+    first = spy.gradients(w, ce, keep=True)
+    assert spy.gradients(w, ce, keep=True) is first
     assert len(spy.asked) == 4
 
-    spy.gradients(w.clone(), ce)  # another model, for all that is known
-    spy.gradients(w, mbs)
+    spy.gradients(w.clone(), ce, keep=True)  # another model, for all that is known
+    spy.gradients(w, mbs, keep=True)
     for _ in range(2):  # random, so never the same
-        spy.gradients(w, ce, mode="train", seed=1)
-        spy.gradients(w, ce, Local(0.1))
+        spy.gradients(w, ce, mode="train", seed=1, keep=True)
+        spy.gradients(w, ce, Local(0.1), keep=True)
     assert len(spy.asked) == 4 * 7
     assert spy.gradients(w, ce) is not first
 
     spy.absent = {"1"}
-    assert spy.gradients(w.clone(), ce).missing
+    assert spy.gradients(w, mbs, keep=True).missing
     spy.absent = set()
-    assert not spy.gradients(w, ce).missing
+    assert not spy.gradients(w, mbs).missing
 
 
 def test_a_round_after_a_failed_one_reuses_its_gradients(monkeypatch: pytest.MonkeyPatch) -> None:

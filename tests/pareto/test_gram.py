@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from fupareto.pareto import Array, combine, gram, min_norm, project_out
+from fupareto.pareto.gram import chunk_size
 
 from .wolfe import wolfe
 
@@ -109,3 +110,26 @@ def test_near_collinear_float32_gradients_are_projected_right() -> None:
 
     assert leak(gram(rows)) < 1e-7
     assert leak((rows @ rows.T).double().numpy()) > 1e-4
+
+
+# Blocks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk", [None, 7, 1000])
+def test_blocks_are_the_rows_one_below_the_other(chunk: int | None) -> None:
+    rows = random_rows(7, 2001)
+    blocks = (rows[:4], rows[4:6], rows[6:])
+    assert (gram(blocks, chunk) == gram(rows, chunk)).all()
+    coefficients = np.linspace(-1, 1, 7)
+    assert torch.equal(combine(coefficients, blocks, chunk), combine(coefficients, rows, chunk))
+
+
+def test_blocks_of_different_width_are_refused() -> None:
+    with pytest.raises(ValueError, match="clients, parameters"):
+        gram((torch.ones(2, 5), torch.ones(2, 6)))
+
+
+def test_a_chunk_has_a_limit_in_bytes() -> None:
+    assert {chunk_size(m) for m in (0, 1, 50, 1024)} == {2**15}
+    for m in (1025, 10_000, 10**6, 10**9):
+        assert 8 * m * chunk_size(m) <= max(2**28, 8 * m)

@@ -18,5 +18,6 @@ def outputs(
     """Ask for outputs on the first of the named splits that a client has."""
     found, missing = federation.predict(w, ids, splits)
     return {
-        i: Outputs(p.logits.numpy().astype(np.float64), p.labels.numpy().astype(np.int64)) for i, p in found.items()
+        i: Outputs(p.logits.cpu().numpy().astype(np.float64), p.labels.cpu().numpy().astype(np.int64))
+        for i, p in found.items()
     }, missing

@@ -28,6 +28,7 @@ def run(
     out: Path,
     *,
     root: Path | None = None,
+    device: str = "cpu",
     progress: experiments.Progress = experiments.no_progress,
     say: Callable[[str], None] = lambda text: None,
     done: Callable[[Cell, dict[str, Any]], None] = lambda cell, result: None,
@@ -35,14 +36,16 @@ def run(
     """Run every cell that is not finished and return all results; ``done`` hears of each as it is there."""
     found = []
     for cell in cells(bench, out):
-        _train(cell, root, progress, say)
-        result = _answer(cell, bench.measure_every, root, progress)
+        _train(cell, root, device, progress, say)
+        result = _answer(cell, bench.measure_every, root, device, progress)
         found.append(result)
         done(cell, result)
     return found
 
 
-def _train(cell: Cell, root: Path | None, progress: experiments.Progress, say: Callable[[str], None]) -> None:
+def _train(
+    cell: Cell, root: Path | None, device: str, progress: experiments.Progress, say: Callable[[str], None]
+) -> None:
     """Train the initial model of a cell unless it is there."""
     if Run.begun(cell.trained) and (place := Run.open(cell.trained)).finished:
         stored, wanted = experiments.stored_experiment(place), cell.experiment
@@ -54,10 +57,12 @@ def _train(cell: Cell, root: Path | None, progress: experiments.Progress, say: C
                 f"{cell.trained} was trained for something else; choose another --out, or delete it to train again"
             )
         return
-    experiments.train(cell.experiment, cell.trained, resume=True, root=root, progress=progress, say=say)
+    experiments.train(cell.experiment, cell.trained, resume=True, root=root, device=device, progress=progress, say=say)
 
 
-def _answer(cell: Cell, measure_every: int, root: Path | None, progress: experiments.Progress) -> dict[str, Any]:
+def _answer(
+    cell: Cell, measure_every: int, root: Path | None, device: str, progress: experiments.Progress
+) -> dict[str, Any]:
     """Run a cell, or read it; a method that cannot answer this request is a result too."""
     place = {"setting": cell.setting.name, "seed": cell.seed, "label": cell.entry.label, "method": cell.entry.method}
     try:
@@ -70,6 +75,7 @@ def _answer(cell: Cell, measure_every: int, root: Path | None, progress: experim
             measure_every=measure_every,
             resume=True,
             root=root,
+            device=device,
             progress=progress,
         )
     except NotApplicable as error:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fupareto.cli.common import Json, Quiet, Root
+from fupareto.cli.common import Device, Json, Quiet, Root
 
 
 def bench(
@@ -16,6 +16,7 @@ def bench(
         str, typer.Option(help="full, or a smaller one of the file's: small is done in minutes.")
     ] = "full",
     root: Root = None,
+    device: Device = "cpu",
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -39,7 +40,7 @@ def bench(
             if len(found) > known:  # what an interrupted bench knew is not given up before it is known again
                 output.keep(place, benches.results(loaded, scale, found))
 
-        benches.run(loaded, place, root=root, progress=board.rounds, say=board.say, done=done)
+        benches.run(loaded, place, root=root, device=device, progress=board.rounds, say=board.say, done=done)
     results = benches.results(loaded, scale, found)
     written = [output.keep(place, results), *output.write(place, results, benches.curves(loaded, place))]
     if as_json:

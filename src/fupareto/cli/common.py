@@ -18,6 +18,7 @@ Root = Annotated[
     Path | None,
     typer.Option("--data", help="Directory of the data sets.", show_default="$FUPARETO_DATA or ~/.cache/fupareto/data"),
 ]
+Device = Annotated[str, typer.Option(help="Where clients compute: cpu, or cuda (untested).")]
 
 
 def progress(quiet: bool) -> Any:

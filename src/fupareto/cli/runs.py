@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fupareto import parse
-from fupareto.cli.common import Json, Out, Quiet, Resume, Root, finish, progress, say
+from fupareto.cli.common import Device, Json, Out, Quiet, Resume, Root, finish, progress, say
 from fupareto.errors import UserError
 
 
@@ -53,6 +53,7 @@ def train(
     ] = None,
     resume: Resume = False,
     root: Root = None,
+    device: Device = "cpu",
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -67,7 +68,9 @@ def train(
         raw = loaded.model_dump()
         raw["train"]["record"] = parse.listed(record)
         loaded = config.validate(raw, "--record")
-    run = experiments.train(loaded, out, resume=resume, root=root, progress=progress(quiet), say=partial(say, quiet))
+    run = experiments.train(
+        loaded, out, resume=resume, root=root, device=device, progress=progress(quiet), say=partial(say, quiet)
+    )
     finish(run, as_json)
 
 
@@ -93,6 +96,7 @@ def unlearn(
     ] = None,
     resume: Resume = False,
     root: Root = None,
+    device: Device = "cpu",
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -108,6 +112,7 @@ def unlearn(
         sequential=sequential,
         resume=resume,
         root=root,
+        device=device,
         progress=progress(quiet),
     )
     finish(run, as_json)

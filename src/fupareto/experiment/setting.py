@@ -44,7 +44,11 @@ def default_request(experiment: Experiment) -> Request:
 
 
 def federation(
-    experiment: Experiment, request: Request | None = None, root: Path | None = None, workers: int | None = None
+    experiment: Experiment,
+    request: Request | None = None,
+    root: Path | None = None,
+    workers: int | None = None,
+    device: str = "cpu",
 ) -> tuple[SimulatedFederation, Tensor]:
     """Build the clients and a freshly initialised model; with a request, as they are when it is answered.
 
@@ -80,8 +84,8 @@ def federation(
     )
     build = partial(models.build, experiment.model, tuple(source.x.shape[1:]), source.classes)
     model = build(experiment.seed)
-    engine = SimulatedFederation(model, {i: c.splits for i, c in clients.items()}, workers, fresh=build)
-    return engine.divided(request) if request else engine, parameters.read(model)
+    engine = SimulatedFederation(model, {i: c.splits for i, c in clients.items()}, workers, build, device)
+    return engine.divided(request) if request else engine, parameters.read(model).to(engine.device)
 
 
 def _marked(experiment: Experiment) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from fupareto import runner
+from fupareto import memory, runner
 from fupareto.config import Experiment
 from fupareto.experiment.setting import Progress, default_request, facts, federation, no_progress
 from fupareto.federation.recording import record
@@ -20,16 +20,18 @@ def train(
     *,
     resume: bool = False,
     root: Path | None = None,
+    device: str = "cpu",
     progress: Progress = no_progress,
     say: Callable[[str], None] = lambda text: None,
 ) -> Run:
     """Train the federation's model with FedAvg into the run directory ``out``."""
     find(experiment.unlearn.method, experiment.unlearn.options)  # a mistake there should not wait for the training
     config = {"kind": "train", "experiment": experiment.model_dump(), "versions": versions()}
-    engine, w = federation(experiment, root=root)
+    engine, w = federation(experiment, root=root, device=device)
+    method = FedAvg(**experiment.train.model_dump(exclude={"record", "keep"}))
+    memory.check(method, engine, 0, len(engine.ids))
     place = Run.make(out, config, None, resume)
     if not place.finished:
-        method = FedAvg(**experiment.train.model_dump(exclude={"record", "keep"}))
         wanted = default_request(experiment)
         about = None if wanted.partial else wanted  # virtual clients are made when the request is answered
         training = experiment.train

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fupareto import runner
+from fupareto import memory, runner
 from fupareto.config import Experiment
 from fupareto.errors import UserError
 from fupareto.experiment.conclude import conclude
@@ -38,6 +38,7 @@ def unlearn(
     measure_every: int = 1,
     resume: bool = False,
     root: Path | None = None,
+    device: str = "cpu",
     progress: Progress = no_progress,
 ) -> Run:
     """Answer a request against the model of a finished run, into the run directory ``out``.
@@ -67,6 +68,7 @@ def unlearn(
         measure_every=measure_every,
         resume=resume,
         root=root,
+        device=device,
         progress=progress,
     )
 
@@ -96,6 +98,7 @@ def answer(
     measure_every: int = 1,
     resume: bool = False,
     root: Path | None = None,
+    device: str = "cpu",
     progress: Progress = no_progress,
 ) -> Run:
     """Run a method from the model ``weights`` to its end, measure and audit."""
@@ -103,10 +106,11 @@ def answer(
     answering = Sequential(asked, len(request.clients)) if sequential else asked
     if not request.partial:
         request.sides([str(i) for i in range(experiment.partition.clients)])
-    engine, _ = federation(experiment, request, root)
+    engine, _ = federation(experiment, request, root, device=device)
     engine.history = History.open(trained / "history") if trained else None
-    w0 = engine.layout.flat(weights)
+    w0 = engine.layout.flat(weights).to(engine.device)
     answering.init(engine, w0, request)  # a request that it cannot answer should leave no run directory behind
+    memory.check(answering, engine, *map(len, request.sides(engine.ids)))
     config = {
         "kind": "unlearn",
         "experiment": experiment.model_dump(),

@@ -115,6 +115,7 @@ class Federation(ABC):
     steps_per_question: int | None = None  # trial steps an engine prefers in one question; None: all of them
     history: History | None = None  # what the server kept of the training, for methods that need it
     round: int = 0
+    device = torch.device("cpu")  # where models and answers are
     packages: tuple[str, ...] = ()  # other software that answers pass through, for the record of a run
     vetoed: str = ""  # who refused a trial step last: likely to refuse the next one too
     _answered: tuple[Tensor, dict[str, Loss], Gradients] | None = None  # the last gradients, with their question
@@ -129,6 +130,14 @@ class Federation(ABC):
 
         A client that fails or does not answer in time yields a Failure; the engine never raises for it.
         """
+
+    def memory(self, clients: int, batch: int) -> int:
+        """Return the bytes that asking so many clients at once takes here, over the data and what is made of answers.
+
+        ``batch`` is the size in local training. An engine that hears everybody before it passes an answer on, as over
+        a network, has every answer as it came and as a tensor.
+        """
+        return 2 * FLOAT * self.layout.size * clients
 
     def fresh(self, seed: int) -> Tensor:
         """Return a newly initialised model."""
@@ -150,21 +159,25 @@ class Federation(ABC):
 
     def models(self, questions: Mapping[str, Question]) -> Models:
         """Ask for local models, however they are trained."""
-        answers, missing = self.answers(questions)
-        found = {i: a for i, a in answers.items() if isinstance(a, Trained)}
-        models = torch.stack([a.w for a in found.values()]) if found else torch.empty(0, self.layout.size)
-        return Models(tuple(found), models, tuple(a.size for a in found.values()), missing)
+        missing: Missing = {}
+        sizes: dict[str, int] = {}
+        rows = torch.empty(len(questions), self.layout.size, device=self.device)
+        for i, trained in self._each(questions, missing):
+            assert isinstance(trained, Trained)
+            rows[len(sizes)] = trained.w
+            sizes[i] = trained.size
+        return Models(tuple(sizes), rows[: len(sizes)], tuple(sizes.values()), missing)
 
     def mean(self, questions: Mapping[str, Question]) -> Mean:
         """Ask for local models and keep only their running mean, weighted by samples, in float64."""
         missing: Missing = {}
-        answered, total, weight = [], torch.zeros(self.layout.size, dtype=torch.float64), 0
+        answered, total, weight = [], torch.zeros(self.layout.size, dtype=torch.float64, device=self.device), 0
         for i, trained in self._each(questions, missing):
             assert isinstance(trained, Trained)
             total.add_(trained.w, alpha=trained.size)
             weight += trained.size
             answered.append(i)
-        return Mean(tuple(answered), (total / weight).float() if weight else None, missing)
+        return Mean(tuple(answered), total.div_(weight).float() if weight else None, missing)
 
     def answers(self, questions: Mapping[str, Question]) -> tuple[dict[str, Answer], Missing]:
         """Ask anything, and count the tensors of questions and answers; also say who gave no usable answer."""
@@ -185,20 +198,22 @@ class Federation(ABC):
         mode: str = "eval",
         seed: int = 0,
         reference: Tensor | None = None,
+        keep: bool = False,
     ) -> Gradients:
         """Ask each client for its loss and gradient: n down, n + 1 up per client, and n down for a reference.
 
         With ``pseudo`` the gradient is the pseudo-gradient of local SGD, summed over ``steps`` batches. Only clients
-        whose loss compares with the ``reference`` model are sent it. After a round that did not move the model the same
-        question would get the same answers, so the last ones are given again if nothing in them is random and nobody
-        was missing.
+        whose loss compares with the ``reference`` model are sent it.
+
+        After a round that did not move the model the same question would get the same answers. With ``keep`` they stay
+        here until the next question, which gets them again if it is the same, nothing in them is random and nobody was
+        missing.
         """
+        before, asked, same = self._answered or (None, {}, None)
         repeatable = pseudo is None and mode == "eval" and reference is None
-        if repeatable and self._answered is not None:
-            before, asked, same = self._answered
-            if before is w and asked == dict(objectives):
-                return same
-        self._answered = None  # before there are new ones: one copy of the gradients is large enough
+        if repeatable and before is w and asked == dict(objectives) and same is not None:
+            return same
+        self._answered = same = None  # before there are new ones: one copy of the gradients is large enough
         questions: dict[str, Question] = {}
         for i, loss in objectives.items():
             other = reference if loss.referenced else None
@@ -211,7 +226,7 @@ class Federation(ABC):
         missing: Missing = {}
         ids: list[str] = []
         losses, steps = [], []
-        rows = torch.empty(len(objectives), w.numel())
+        rows = torch.empty(len(objectives), w.numel(), device=w.device)
         for i, answer in self._usable(questions, missing):
             assert isinstance(answer, LossAndGradient)
             self.traffic.up += FLOAT * (w.numel() + 1)
@@ -222,7 +237,7 @@ class Federation(ABC):
         found = Gradients(
             tuple(ids), np.array(losses, np.float64), rows[: len(ids)], np.array(steps, np.float64), missing
         )
-        if repeatable and not missing:
+        if keep and repeatable and not missing:
             self._answered = (w, dict(objectives), found)
         return found
 

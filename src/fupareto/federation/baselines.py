@@ -20,7 +20,7 @@ Samples = tuple[Tensor, Tensor]
 def train_within(question: TrainWithin, module: nn.Module, x: Tensor, y: Tensor, client: str) -> Tensor:
     """Run SGD with momentum; after every step a model outside the ball goes back to its surface (FUPGA, eq. 6)."""
     layout = Layout.of(module)
-    w, velocity = question.w.clone(), torch.zeros(layout.size)
+    w, velocity = question.w.clone(), torch.zeros_like(question.w)
     with randomness(module, "train", question.seed, client):
         for _ in range(question.epochs):
             for batch_x, batch_y, _ in batches(x, y, size=question.batch_size):
@@ -63,7 +63,7 @@ def train_head(question: TrainHead, module: nn.Module, x: Tensor, y: Tensor, cli
 def wrong_labels(y: Tensor, classes: int, seed: int, client: str) -> Tensor:
     """Return for every sample another class than its own, drawn uniformly, the same at every call."""
     offset = stream(seed, "wrong labels", client).integers(1, classes, size=len(y))
-    return (y + torch.from_numpy(np.asarray(offset, np.int64))) % classes
+    return (y + torch.from_numpy(np.asarray(offset, np.int64)).to(y.device)) % classes
 
 
 def edit(question: Edit, module: nn.Module, forget: Samples, held_out: Samples, client: str) -> Tensor:

@@ -70,7 +70,8 @@ def randomness(module: nn.Module, mode: str, seed: int, *names: str) -> Iterator
     """
     module.train(mode == "train")
     if mode == "train" and _may_draw(module):
-        with _Seeded(torch.Generator().manual_seed(derive(seed, *names))):
+        device = next(module.parameters()).device
+        with _Seeded(torch.Generator(device).manual_seed(derive(seed, *names))):
             yield
     else:
         yield

@@ -31,11 +31,16 @@ class Recording(Federation):
         self.inner, self.kept, self.plan = inner, history, history.plan
         self.ids, self.layout, self.traffic = inner.ids, inner.layout, inner.traffic
         self.steps_per_question, self.packages = inner.steps_per_question, inner.packages
+        self.device = inner.device
 
     def begin(self, round_: int) -> None:
         """Note the round, by which everything is filed."""
         super().begin(round_)
         self.inner.begin(round_)
+
+    def memory(self, clients: int, batch: int) -> int:
+        """Return what the federation takes; what is kept goes to disk as it passes."""
+        return self.inner.memory(clients, batch)
 
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
         """Pass questions and answers on; file usable local models, then let the second heads learn."""
@@ -61,7 +66,7 @@ class Recording(Federation):
         questions: dict[str, Question] = {}
         for i, q in training.items():
             first = q.w[head.start : head.stop]
-            mixed = (1 - GAMMA) * first + GAMMA * heads.get(i, first)
+            mixed = (1 - GAMMA) * first + GAMMA * heads.get(i, first).to(first.device)
             questions[i] = TrainHead(q.w, mixed, q.lr, q.epochs, q.batch_size, self.plan.label_seed)
         answers, _ = self.answers(questions)
         heads |= {i: answer.w for i, answer in answers.items() if isinstance(answer, Trained)}

@@ -115,7 +115,7 @@ def read_here(content: RecordDict) -> tuple[list[str], str]:
 
 def array_of(tensor: Tensor) -> Array:
     """Return a tensor as Flower's array."""
-    return Array(tensor.detach().contiguous().numpy())
+    return Array(tensor.detach().cpu().contiguous().numpy())
 
 
 def tensor_of(array: Array) -> Tensor:
@@ -125,4 +125,4 @@ def tensor_of(array: Array) -> Tensor:
 
 def fingerprint(w: Tensor) -> str:
     """Return what names a model: both sides must mean the same one before it stays behind."""
-    return hashlib.blake2b(w.contiguous().numpy().data, digest_size=16).hexdigest()
+    return hashlib.blake2b(w.cpu().contiguous().numpy().data, digest_size=16).hexdigest()

@@ -111,17 +111,17 @@ class Request:
         if not self.samples:
             return self._of_classes(labels)
         rows = self.samples.get(client, ())
-        gone = torch.zeros(len(labels), dtype=torch.bool)
+        gone = torch.zeros(len(labels), dtype=torch.bool, device="cpu")
         if outside := [r for r in rows if not 0 <= r < len(labels)]:
             raise UserError(
                 f"client '{client}' has training samples 0 to {len(labels) - 1}; the request names {outside[0]}"
             )
         gone[list(rows)] = True
-        return gone
+        return gone.to(labels.device)
 
     def _of_classes(self, labels: Tensor) -> Tensor:
         held = [c for c in self.classes if int(labels.min()) <= c <= int(labels.max())]  # others may not fit the type
-        return torch.isin(labels, torch.tensor(held, dtype=labels.dtype))
+        return torch.isin(labels, torch.tensor(held, dtype=labels.dtype, device="cpu").to(labels.device))
 
     def to_json(self) -> dict[str, Any]:
         """Return the request as request.json has it."""

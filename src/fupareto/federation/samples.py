@@ -34,8 +34,8 @@ def _tensors(samples: Samples) -> tuple[Tensor, Tensor]:
     return inputs, torch.tensor([int(y) for _, y in pairs])
 
 
-def checked(client: str, splits: Splits) -> Splits:
-    """Refuse data that cannot be learnt from, and lay images out channels-last."""
+def checked(client: str, splits: Splits, device: torch.device | None = None) -> Splits:
+    """Refuse data that cannot be learnt from, and lay images out channels-last, on a device if one is named."""
     checked = {}
     if "train" not in splits:
         raise UserError(f"client '{client}' has no 'train' data; give every client a train and a test set")
@@ -49,7 +49,7 @@ def checked(client: str, splits: Splits) -> Splits:
             raise UserError(f"{where}: labels must be a vector of integers, not {y.dtype} of shape {tuple(y.shape)}")
         if not bool(torch.isfinite(x).all()):
             raise UserError(f"{where}: inputs contain NaN or infinity; clean them first")
-        checked[name] = (_laid_out(x.float()), y.long())
+        checked[name] = (_laid_out(x.to(device, torch.float32)), y.to(device, torch.int64))
     return checked
 
 

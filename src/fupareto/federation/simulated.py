@@ -1,32 +1,44 @@
 """All clients in this process: the embedded engine, fast enough for a laptop.
 
 A plain eager loop per client, channels-last, on a thread pool of one worker per core with one intra-op thread
-each. Every answer depends on the question, the client and its data alone, and answers are combined in the order
-asked, so results do not depend on the number of workers.
+each; on another device than the CPU, one client after the other in the caller's thread. Every answer depends on the
+question, the client and its data alone, and answers are combined in the order asked, so results do not depend on the
+number of workers.
 """
 
 import copy
+import itertools
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 from torch import Tensor, nn
 
 from fupareto import parameters
 from fupareto.errors import UserError
-from fupareto.federation.base import Federation, Traffic
+from fupareto.federation.base import FLOAT, Federation, Traffic
 from fupareto.federation.client import answer
+from fupareto.federation.local import batch_size
 from fupareto.federation.questions import Answer, Failure, Question
 from fupareto.federation.request import Request, Splits
 from fupareto.federation.samples import check_fit, checked
 from fupareto.models import check_outputs
 from fupareto.parameters import Layout
 
+AHEAD = 32  # clients that may be asked before the first of them is heard, so that a slow one holds nobody up
+ROOM = 2**27  # bytes that their answers may take; two clients per worker are asked in any case
+VECTORS = 5  # of the model's size that a worker holds: a module, its gradient, an answer, two of a trial step
+BACKWARD = 1.75  # what backward takes in all, over what forward left for it: 1.5 to 2 on the models of this package
+
 
 class SimulatedFederation(Federation):
-    """Clients as threads of this process; ``clients`` maps an id to its splits (``train``, ``test``, …)."""
+    """Clients as threads of this process; ``clients`` maps an id to its splits (``train``, ``test``, …).
+
+    On a ``device`` other than the CPU, data and models live there, and there is one worker.
+    """
 
     steps_per_question = 1  # asking again is free here, so the line search stops at the first accepted step
 
@@ -36,24 +48,31 @@ class SimulatedFederation(Federation):
         clients: Mapping[str, Splits],
         workers: int | None = None,
         fresh: Callable[[int], nn.Module] | None = None,
+        device: str | torch.device = "cpu",
     ) -> None:
+        self.device = usable(device)
         self.ids = tuple(clients)
-        self.clients = {i: checked(i, splits) for i, splits in clients.items()}
-        _check_together(model, self.clients)
+        self.clients = {i: checked(i, splits, self.device) for i, splits in clients.items()}
+        self._model = copy.deepcopy(model).to(self.device)
+        self._model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        _check_together(self._model, self.clients)
         self.layout = Layout.of(model)
         self.traffic = Traffic()
-        self.workers = workers or os.cpu_count() or 1
-        self._model = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._fresh = fresh
-        torch.set_num_threads(1)  # the cores belong to the clients; a second thread of the server would only spin
         self._local = threading.local()
+        if self.device.type != "cpu":  # a device has a queue of its own, and modules on it are large
+            self.workers, self._pool = 1, None
+            return
+        self.workers = workers or os.cpu_count() or 1
+        torch.set_num_threads(1)  # the cores belong to the clients; a second thread of the server would only spin
         self._pool = ThreadPoolExecutor(
             self.workers, thread_name_prefix="client", initializer=torch.set_num_threads, initargs=(1,)
         )
 
     def fresh(self, seed: int) -> Tensor:
         """Return a newly initialised model, from the user's function if there is one."""
-        return parameters.read(self._fresh(seed)) if self._fresh else parameters.reinitialised(self._model, seed)
+        w = parameters.read(self._fresh(seed)) if self._fresh else parameters.reinitialised(self._model, seed)
+        return w.to(self.device)
 
     def divided(self, request: Request) -> "SimulatedFederation":
         """Return the federation with virtual clients; a request for whole clients changes nothing."""
@@ -61,17 +80,45 @@ class SimulatedFederation(Federation):
 
     def like(self, clients: Mapping[str, Splits]) -> "SimulatedFederation":
         """Return a federation with the same model and other clients."""
-        return SimulatedFederation(self._model, clients, self.workers, self._fresh)
+        return SimulatedFederation(self._model, clients, self.workers, self._fresh, self.device)
 
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
-        """Answer on the pool; a client whose code raises is a Failure with the exception's words."""
-        futures = {i: self._pool.submit(self._answer, i, question) for i, question in questions.items()}
+        """Answer on the pool; a client whose code raises is a Failure with the exception's words.
+
+        Only so many are asked ahead of the one whose turn it is: answers that nobody has taken yet would pile up.
+        """
+        if self._pool is None:
+            yield from ((i, self._answer(i, question)) for i, question in questions.items())
+            return
+        pool, rest = self._pool, iter(questions.items())
+        waiting: deque[tuple[str, Future[Answer | Failure]]] = deque()
+
+        def submit(count: int) -> None:
+            for i, question in itertools.islice(rest, count):
+                waiting.append((i, pool.submit(self._answer, i, question)))
+
+        submit(self._ahead)
         try:
-            for i in list(futures):
-                yield i, futures.pop(i).result()
+            while waiting:
+                i, future = waiting.popleft()
+                found = future.result()
+                submit(1)
+                yield i, found
         finally:
-            for future in futures.values():
+            for _, future in waiting:
                 future.cancel()
+
+    @property
+    def _ahead(self) -> int:
+        return max(2 * self.workers, min(AHEAD, ROOM // (FLOAT * self.layout.size)))
+
+    def memory(self, clients: int, batch: int) -> int:
+        """Return the bytes of workers at work and of answers that wait."""
+        x = max((splits["train"][0] for splits in self.clients.values()), key=len)
+        size = min(len(x), max(batch, batch_size(x)))
+        fixed, each = parameters.activations(self._model, tuple(x.shape[1:]))
+        vectors = 1 + VECTORS * self.workers + min(clients, self._ahead)
+        return FLOAT * self.layout.size * vectors + int(BACKWARD * self.workers * (fixed + size * each))
 
     def _answer(self, client: str, question: Question) -> Answer | Failure:
         try:
@@ -81,6 +128,16 @@ class SimulatedFederation(Federation):
             return answer(question, self._local.module, self.clients[client], client)
         except Exception as error:  # whatever a client's code raises is that client's failure, not ours
             return Failure(f"{type(error).__name__}: {error}")
+
+
+def usable(device: str | torch.device) -> torch.device:
+    """Return the device, or refuse one that is not there or that has no float64."""
+    try:
+        found = torch.device(device)
+        torch.zeros(1, dtype=torch.float64, device=found)
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
+        raise UserError(f"the device '{device}' cannot be used: {str(error).splitlines()[0]}") from error
+    return found
 
 
 def _check_together(model: nn.Module, clients: Mapping[str, Splits]) -> None:

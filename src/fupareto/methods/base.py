@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
@@ -34,6 +35,20 @@ class State:
     def stream(self, *names: str) -> int:
         """Return this round's seed of a named random stream."""
         return derive(self.seed, "round", self.round, *names)
+
+    def sampled(self, participation: float) -> tuple[str, ...]:
+        """Return which of the retained clients take part in this round: a share of them, at least one, in their order.
+
+        Every client draws a number for the round, and the smallest take part. So a sample depends on the seed, the
+        round and who there is, not on their order, and a smaller share is a part of a larger one.
+        """
+        drawn = sorted(self.retained, key=lambda i: self.stream("participation", i))
+        chosen = set(drawn[: sample_size(len(self.retained), participation)])
+        return tuple(i for i in self.retained if i in chosen)
+
+    def told(self, sample: Sequence[str]) -> dict[str, list[str]]:
+        """Return what a round's record says of a sample: nothing where it is everybody who stays."""
+        return {} if len(sample) == len(self.retained) else {"sampled": list(sample)}
 
     def after(self, phase: str, record: dict[str, Any], **changes: Any) -> Self:
         """Return the state one round later."""
@@ -89,9 +104,22 @@ class Method(ABC):
             )
         return history
 
+    def rows(self, forget: int, retained: int) -> int:
+        """Return how many vectors of the model's size the server holds at once, beside the model at hand.
+
+        For what a run is said to need before it starts. By default one per client, for methods that look at everybody's
+        gradients or models together.
+        """
+        return forget + retained
+
     @abstractmethod
     def step(self, federation: Federation, state: Any) -> Any:
         """Return the state after one more round; never called on a state that is done."""
+
+
+def sample_size(clients: int, participation: float) -> int:
+    """Return how many clients a share of them is: rounded, a half upwards, and at least one."""
+    return max(1, math.floor(participation * clients + 0.5))
 
 
 def positive(**values: float) -> None:
@@ -99,6 +127,14 @@ def positive(**values: float) -> None:
     for name, value in values.items():
         if not value > 0:
             raise ValueError(f"{name} must be above 0, not {value}")
+
+
+def share(**values: float) -> None:
+    """Refuse hyper-parameters that must lie above 0 and not above 1."""
+    positive(**values)
+    for name, value in values.items():
+        if value > 1:
+            raise ValueError(f"{name} must not be above 1, not {value}")
 
 
 def _fits(value: Any, hint: Any) -> bool:

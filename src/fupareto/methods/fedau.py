@@ -51,10 +51,14 @@ class FedAU(Staged):
             )
         return state
 
+    def rows(self, forget: int, retained: int) -> int:
+        """Hold w0; second heads are last layers, not models."""
+        return 1
+
     def unlearn(self, federation: Federation, state: StagedState) -> StagedState:
         """One sum on the server."""
         heads = self.recorded(federation).heads()
         head, w = federation.layout.head(), state.w.clone()
-        second = torch.stack([heads[i] for i in state.forget]).mean(0)
+        second = torch.stack([heads[i] for i in state.forget]).mean(0).to(w.device)
         w[head.start : head.stop] = (1 - self.alpha) * w[head.start : head.stop] + self.alpha * second
         return moved(state, "mix", w, {"lr": self.alpha, "missing": {}, "ended": True})

@@ -1,6 +1,8 @@
 """FedAvg (McMahan et al., AISTATS 2017): local SGD, then the mean of the local models, weighted by samples.
 
-Storage: nothing. Communication: one model down and one up per client and round.
+With ``participation`` below 1 a share of the clients takes part in a round, drawn anew for each.
+
+Storage: nothing. Communication: one model down and one up per client that takes part and round.
 """
 
 from dataclasses import dataclass
@@ -11,7 +13,7 @@ from torch import Tensor
 from fupareto.federation.base import Federation, Local
 from fupareto.federation.request import Request
 from fupareto.losses import Loss
-from fupareto.methods.base import Method, State, positive
+from fupareto.methods.base import Method, State, positive, share
 
 
 @dataclass(frozen=True)
@@ -25,12 +27,12 @@ class FedAvg(Method):
     decay: float = 0.999  # of the rate, per round
     epochs: int = 1
     batch_size: int = 200
+    participation: float = 1.0  # share of the clients that train in a round
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.decay > 1:
-            raise ValueError(f"decay must not be above 1, not {self.decay}")
-        positive(rounds=self.rounds, lr=self.lr, decay=self.decay, epochs=self.epochs, batch_size=self.batch_size)
+        positive(rounds=self.rounds, lr=self.lr, epochs=self.epochs, batch_size=self.batch_size)
+        share(decay=self.decay, participation=self.participation)
 
     @property
     def budget(self) -> int:
@@ -44,14 +46,19 @@ class FedAvg(Method):
         forget, retained = self.sides(federation, request)
         return State(w=w0, forget=forget, retained=retained, seed=seed, stage="unlearned")
 
+    def rows(self, forget: int, retained: int) -> int:
+        """Hold nobody's model: the mean is a running one."""
+        return 0
+
     def step(self, federation: Federation, state: State) -> State:
-        """One round: local models, their weighted mean."""
+        """One round: local models of those who take part, their weighted mean."""
         lr = self.lr * self.decay**state.round
         local = Local(lr, self.epochs, self.batch_size, state.stream("train"))
-        mean = federation.train_mean(state.w, state.retained, Loss("ce"), local)
+        sample = state.sampled(self.participation)
+        mean = federation.train_mean(state.w, sample, Loss("ce"), local)
         return state.after(
             "train",
-            {"lr": lr, "step": None if mean.w is None else 1.0, "missing": mean.missing},
+            {"lr": lr, "step": None if mean.w is None else 1.0, "missing": mean.missing, **state.told(sample)},
             w=state.w if mean.w is None else mean.w,
             done=state.round + 1 >= self.rounds,
         )

@@ -37,6 +37,10 @@ class FedEditor(Staged):
         if self.mu < 0:
             raise ValueError(f"mu must not be negative, not {self.mu}")
 
+    def rows(self, forget: int, retained: int) -> int:
+        """Hold the models of those who leave, and w0."""
+        return forget + 1
+
     def unlearn(self, federation: Federation, state: StagedState) -> StagedState:
         """One local edit by everybody who leaves."""
         local = self.local(state, self.lr)

@@ -48,6 +48,10 @@ class FedEraser(Staged):
         self.recorded(federation)
         return state
 
+    def rows(self, forget: int, retained: int) -> int:
+        """Hold the new models of those who stay; recorded ones are read one at a time."""
+        return retained + 3
+
     def unlearn(self, federation: Federation, state: StagedState) -> StagedState:
         """Replay one kept round."""
         history, layout = self.recorded(federation), federation.layout
@@ -57,8 +61,9 @@ class FedEraser(Staged):
         lr, ended = self.lr * self.decay**at, state.round + 1 >= count
         record: dict[str, Any] = {"lr": lr, "replayed": at, "missing": {}, "ended": ended}
         old = _recorded_update(history, at, state.retained)
+        old = None if old is None else old.to(state.w.device)
         if state.round == 0:  # the first round is taken over as it was; w0 is left in any case
-            start = history.before(at)
+            start = history.before(at).to(state.w.device)
             return moved(state, "replay", start if old is None else start + old, record)
         if old is None:
             return moved(state, "replay", None, record)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fupareto.federation.base import Federation
@@ -62,7 +61,7 @@ class FedOSD(Staged):
         record = {"lr": local.lr, "missing": answer.missing}
         if not answer.ids:
             return moved(state, "recover", None, record)
-        direction = without(answer.gradients, state.w - state.w0).mean(0)
+        direction = without_(answer.gradients, state.w - state.w0).mean(0)
         return moved(state, "recover", state.w - local.lr * direction, record)
 
 
@@ -76,12 +75,18 @@ def orthogonal_steepest(gradients: Tensor, forget: list[int], retained: list[int
     return None if after <= 1e-6 * before or before == 0.0 else combine(projected * (before / after), gradients)
 
 
-def without(gradients: Tensor, back: Tensor) -> Tensor:
-    """Take the component along ``back`` out of every gradient and bring it back to its old length."""
+def without_(gradients: Tensor, back: Tensor) -> Tensor:
+    """Take the component along ``back`` out of every gradient, in place, and bring it back to its old length."""
     norm = back.norm()
     if float(norm) < 1e-12:
         return gradients
     unit = back / norm
-    left = gradients - (gradients @ unit)[:, None] * unit
-    old, new = gradients.norm(dim=1, keepdim=True), left.norm(dim=1, keepdim=True)
-    return torch.where(new > 1e-6 * old, left * old / new.clamp(min=1e-30), torch.zeros_like(left))
+    along, old = gradients @ unit, gradients.norm(dim=1)
+    for k, gradient in enumerate(gradients):  # row by row: there may be no room for a second copy of all
+        gradient -= along[k] * unit
+        new = gradient.norm()
+        if new > 1e-6 * old[k]:
+            gradient.mul_(old[k]).div_(new)
+        else:
+            gradient.zero_()
+    return gradients

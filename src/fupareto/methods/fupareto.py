@@ -9,10 +9,16 @@ improvement succeeds again (ours, ``expansion_harm``; without it a base rate tha
 rounds).
 *Recovery* trains the retained clients without relearning what was forgotten.
 
+With ``participation`` below 1 all forget clients and a share of the retained ones, drawn anew for every round, are
+asked for gradients and losses, in both stages. An expansion answers the failed improvement before it and so keeps its
+sample: a front of other clients is not known to be near. What expansions may cost is limited over the samples
+together (``expansion.calm_losses``), and rounds without a step count whoever was asked: three samples that find none
+are more reason to halve the rate, not less.
+
 Where the paper contradicts itself the default is the reading that its text argues for, and
 the preset ``fupareto:paper`` is the literal one; docs/methods.md lists the differences.
 
-Storage: w0, and two gradients per forget client during recovery. Communication per round and client: one model
+Storage: w0, and two gradients per forget client during recovery. Communication per round and client asked: one model
 down, one gradient up, one direction down; the line search adds scalars only.
 """
 
@@ -27,7 +33,8 @@ from torch import Tensor
 from fupareto.federation.base import Federation, Local, Missing
 from fupareto.federation.request import Request
 from fupareto.losses import Loss
-from fupareto.methods.base import Method, State, positive
+from fupareto.methods.base import Method, State, positive, sample_size, share
+from fupareto.methods.expansion import calm_losses, expansion_direction, fall_back
 from fupareto.methods.objectives import Objectives, Rule, Search, search
 from fupareto.methods.recovery import anchor, guards, recovery_direction
 from fupareto.pareto import Array, angle, combine, guidance, trial_steps
@@ -71,8 +78,10 @@ class FUParetoState(State):
     rate: float = 0.0  # base rate, halved when the search stalls
     stalled: int = 0  # rounds in a row without an update
     started: int = 0  # the round in which the stage began
+    sample: tuple[str, ...] = ()  # who of those who stay is asked in this round
     expand_next: bool = False
     calm: dict[str, float] = field(default_factory=dict)  # retained losses before the expansions since an improvement
+    raised: float = 1.0  # by which factor those expansions raised them
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,7 @@ class FUPareto(Method):
     mbs_form: Literal["separating", "printed"] = "separating"
     gradient: Literal["full", "pseudo"] = "full"
     batch_size: int = 200  # of pseudo-gradients
+    participation: float = 1.0  # share of those who stay that is asked in a round
     beta: float = 1e-4  # sufficient decrease
     armijo: Literal["descent", "printed"] = "descent"
     search_mode: Literal["eval", "train"] = "eval"  # train: dropout stays active in the search
@@ -117,15 +127,14 @@ class FUPareto(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive(rounds=self.rounds, lr=self.lr, decay=self.decay, batch_size=self.batch_size)
+        positive(rounds=self.rounds, lr=self.lr, batch_size=self.batch_size)
+        share(decay=self.decay, participation=self.participation)
         if self.recovery_lr is not None:
             positive(recovery_lr=self.recovery_lr)
         if not 0 <= self.s <= 30:
             raise ValueError(f"s must lie between 0 and 30, not {self.s}")
         if self.recovery_rounds < 0:
             raise ValueError(f"recovery_rounds must not be negative, not {self.recovery_rounds}")
-        if self.decay > 1:
-            raise ValueError(f"decay must not be above 1, not {self.decay}")
         if self.expansion_harm is not None and self.expansion_harm < 0:
             raise ValueError(f"expansion_harm must not be negative, not {self.expansion_harm}")
         if self.enough < 0:
@@ -143,8 +152,16 @@ class FUPareto(Method):
         forget, retained = self.sides(federation, request)
         return FUParetoState(w=w0, forget=forget, retained=retained, seed=seed, w0=w0, rate=self.lr)
 
+    def rows(self, forget: int, retained: int) -> int:
+        """Hold w0 and the gradients of everybody asked; in recovery the guards, thrice while a state is saved."""
+        asked = sample_size(retained, self.participation)
+        guards = (2 * forget if self.recovery == "guard" else 1) if self.recovery_rounds else 0
+        return 1 + max(forget + asked, asked + guards, 3 * guards)
+
     def step(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         """One round: recover, or expand after a failed improvement, or improve; then see whether the stage is over."""
+        keep = state.expand_next and state.sample
+        state = dataclasses.replace(state, sample=keep or state.sampled(self.participation))
         if state.stage == "recovered":
             return self._end_recovery(self._recover(federation, state))
         return self._end_unlearning(federation, self._unlearn(federation, state))
@@ -168,20 +185,24 @@ class FUPareto(Method):
             if not (expand and self.same_round_expansion):
                 return self._moved(state, "improve", objectives, found, expand_next=expand)
             missing = found.missing
-        coefficients = self._expansion(state, objectives)
+        span = state.sample if self.expansion_projection else ()
+        how = (self.expansion_guidance, self.guidance_scale, self.rescale)
+        coefficients = expansion_direction(objectives, state.forget, span, *how)
         steps = trial_steps(self._eta(state), self.s, enlarge=self.expansion_large_steps)
         vetoes = {i: losses[i] for i in state.forget}
-        others = {} if self.expansion_harm is None else {i: losses[i] for i in state.retained}
-        calm, harm = state.calm or objectives.losses_of(state.retained), self.expansion_harm or 0.0
+        others = {} if self.expansion_harm is None else {i: losses[i] for i in state.sample}
+        calm = calm_losses(state.calm, objectives.losses_of(state.sample), state.raised)
+        harm = self.expansion_harm or 0.0
         rule = self._rule(state)
         found = search(federation, state.w, objectives, coefficients, steps, vetoes, rule, True, others, calm, harm)
-        found = dataclasses.replace(self._fall_back(found), missing={**missing, **found.missing})
-        return dataclasses.replace(self._moved(state, "expand", objectives, found), calm=calm)
+        found = dataclasses.replace(fall_back(found, self.expansion_fallback), missing={**missing, **found.missing})
+        raised = found.harm or (state.raised if state.calm else 1.0)
+        return dataclasses.replace(self._moved(state, "expand", objectives, found), calm=calm, raised=raised)
 
     def _naive(self, state: FUParetoState, objectives: Objectives) -> Search:
         """Take the mean forget gradient and a step of eta, unasked (ablation M1)."""
         forget = objectives.of_clients(state.forget)
-        mean = np.zeros(len(objectives.rows))
+        mean = np.zeros(len(objectives.gram))
         mean[forget] = 1.0 / len(forget)
         if length(objectives.gram, mean) == 0.0:  # everybody has forgotten
             return Search()
@@ -200,29 +221,6 @@ class FUPareto(Method):
                 hull = np.vstack([hull, h * objectives.scale])
         return objectives.descent(hull, objectives.mean_length(live) if self.rescale else None)
 
-    def _expansion(self, state: FUParetoState, objectives: Objectives) -> Array | None:
-        """Pareto expansion: the forget clients' gradients off the span of the retained ones, eqs. (7) and (8)."""
-        live = objectives.of_clients(state.forget, live=True)
-        retained = objectives.of_clients(state.retained, live=True) if self.expansion_projection else []
-        free, hull = objectives.free(live, retained)
-        losses = objectives.answer.losses
-        if self.expansion_guidance == "forget" and free:
-            h = guidance(losses[free], np.ones(len(free)), self.guidance_scale)
-            hull = hull if h is None else np.vstack([hull, h @ hull])
-        elif self.expansion_guidance == "all" and free:
-            h = guidance(losses, np.ones(len(losses)), self.guidance_scale)
-            hull = hull if h is None else np.vstack([hull, h * objectives.scale])
-        return objectives.descent(hull, objectives.mean_length(live) if self.rescale else None)
-
-    def _fall_back(self, found: Search) -> Search:
-        """When no expansion step passes: the best tried one for the forget clients together, the smallest, or none."""
-        if found.accepted is not None or not found.tried or self.expansion_fallback == "skip":
-            return found
-        smallest = self.expansion_fallback == "min_step"
-        k = len(found.tried) - 1 if smallest else int(np.argmin(found.changes))
-        usable = found.changes[k] < (np.inf if smallest else 0.0)  # infinite: diverged, or nobody answered
-        return dataclasses.replace(found, accepted=found.tried[k]) if usable else found
-
     def _end_unlearning(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         forgotten = self.stop_when_forgotten and state.record["forgotten"]
         if state.round < self.rounds and not forgotten and not self._stuck(state, self.lr):
@@ -230,7 +228,9 @@ class FUPareto(Method):
         if not self.recovery_rounds:
             return dataclasses.replace(state, done=True)
         state = self._guarded(federation, state) if self.recovery == "guard" else state
-        return dataclasses.replace(state, stage="recovered", rate=self._recovery_lr, stalled=0, started=state.round)
+        return dataclasses.replace(
+            state, stage="recovered", rate=self._recovery_lr, stalled=0, started=state.round, expand_next=False
+        )
 
     # Recovery --------------------------------------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ class FUPareto(Method):
 
     def _recover(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         """Train the retained clients together, kept from relearning by guards or by an anchor at w0, eq. (9)."""
-        losses = dict.fromkeys(state.retained, CE)
+        losses = dict.fromkeys(state.sample, CE)
         extra = state.guard if self.recovery == "guard" else anchor(state.w, state.w0, self.recovery)
         objectives = self._ask(federation, state, losses, extra)
         if not objectives.answer.ids:
@@ -267,7 +267,7 @@ class FUPareto(Method):
     def _losses(self, state: FUParetoState) -> dict[str, Loss]:
         options = {"delta": self.delta, "form": self.mbs_form} if self.loss == "mbs" else {}
         forgetting = Loss(self.loss, **options)
-        return {**dict.fromkeys(state.forget, forgetting), **dict.fromkeys(state.retained, CE)}
+        return {**dict.fromkeys(state.forget, forgetting), **dict.fromkeys(state.sample, CE)}
 
     def _eta(self, state: FUParetoState) -> float:
         return state.rate * self.decay**state.round
@@ -277,7 +277,8 @@ class FUPareto(Method):
     ) -> Objectives:
         seed = state.stream("gradient")
         pseudo = Local(self._eta(state), 1, self.batch_size, seed) if self.gradient == "pseudo" else None
-        answer = federation.gradients(state.w, losses, pseudo, self.search_mode, seed)
+        again = state.stage == "unlearned"  # where searches fail; recovery has guards to hold instead
+        answer = federation.gradients(state.w, losses, pseudo, self.search_mode, seed, keep=again)
         enough = dict.fromkeys(state.forget, self.enough) if self._ends else None
         return Objectives.of(answer, self.equal_norms, extra, enough)
 
@@ -303,12 +304,17 @@ class FUPareto(Method):
             "cosines": found.cosines,
             "missing": {**answer.missing, **found.missing},
             "forgotten": self._forgotten(state, objectives) if phase != "recover" else None,
+            **state.told(state.sample),
         }
         return state.after(phase, record, w=w, stalled=stalled, rate=rate, expand_next=expand_next, calm=calm)
 
     def _stay(self, state: FUParetoState, phase: str, objectives: Objectives, side: str) -> FUParetoState:
-        """An outage: nothing moves, nothing is concluded, and the next round tries the same again."""
-        stayed = self._moved(state, phase, objectives, Search(), state.expand_next)
+        """An outage: nothing moves, nothing is concluded, and the next round tries the same again.
+
+        A sample that is silent is not waited for: an expansion that it was to answer is given up, and others are asked.
+        """
+        again = state.expand_next and (side == "forget" or len(state.sample) == len(state.retained))
+        stayed = self._moved(state, phase, objectives, Search(), again)
         record = {**stayed.record, "note": f"no {side} client answered, so the model stays"}
         return dataclasses.replace(stayed, rate=state.rate, stalled=state.stalled, record=record)
 

@@ -69,7 +69,7 @@ class FUPGA(Staged):
             )
         federation.layout.head()  # which says how many classes there are
         center = reference_model(w0, self.recorded(federation), forget)
-        fresh = [federation.fresh(derive(seed, "fupga", k)) for k in range(INITS)]
+        fresh = (federation.fresh(derive(seed, "fupga", k)) for k in range(INITS))  # one at a time
         squared = sum(float((center - w).double().square().sum()) for w in fresh) / INITS
         return FUPGAState(
             w=center,
@@ -81,6 +81,10 @@ class FUPGA(Staged):
             radius=(squared / 3) ** 0.5,
             active=forget,
         )
+
+    def rows(self, forget: int, retained: int) -> int:
+        """Hold the models of those who leave, w0 and the reference model."""
+        return forget + 2
 
     def unlearn(self, federation: Federation, state: FUPGAState) -> FUPGAState:
         """One local epoch of ascent by everybody who has not forgotten yet; the mean of the results."""
@@ -112,6 +116,6 @@ def reference_model(w0: Tensor, history: History, forget: tuple[str, ...]) -> Te
         found = history.last(i)
         assert found is not None
         weight = found[1] / sum(sizes.values())
-        total -= weight * found[0].double()
+        total -= weight * found[0].to(w0.device).double()
         share += weight
     return (total / (1.0 - share)).float()

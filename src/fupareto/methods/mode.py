@@ -56,6 +56,10 @@ class MoDe(Staged):
         v = federation.fresh(derive(seed, "mode"))
         return MoDeState(w=w0, forget=forget, retained=retained, seed=seed, w0=w0, v=v)
 
+    def rows(self, forget: int, retained: int) -> int:
+        """Hold w0 and the young model; both means are running ones."""
+        return 2
+
     def unlearn(self, federation: Federation, state: MoDeState) -> MoDeState:
         """Degrade in the first half; guide always."""
         local, missing = self.local(state, self.lr), {}

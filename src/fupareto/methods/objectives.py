@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -27,7 +26,7 @@ class Objectives:
     """
 
     answer: Gradients
-    rows: Tensor  # (clients + extra, parameters)
+    rows: tuple[Tensor, ...]  # the clients' gradients, and the extra rows if any, (·, parameters) each
     gram: Array
     live: NDArray[np.bool_]  # (clients + extra,); extra rows are never live: they are no client's objective
     scale: Array  # (clients + extra,)
@@ -42,7 +41,7 @@ class Objectives:
         A step may raise a loss up to what is ``enough`` for its client, and that of a client without gradient by
         1e-6; other losses have to fall.
         """
-        rows = answer.gradients if extra is None or not len(extra) else torch.cat([answer.gradients, extra])
+        rows = (answer.gradients,) if extra is None or not len(extra) else (answer.gradients, extra)
         K = gram(rows)
         room = np.array([(enough or {}).get(i, -np.inf) for i in answer.ids]) - answer.losses
         live = np.sqrt(K.diagonal()) > DEAD
@@ -53,7 +52,7 @@ class Objectives:
     @property
     def extra(self) -> list[int]:
         """Return the positions of the extra rows."""
-        return list(range(len(self.answer.ids), len(self.rows)))
+        return list(range(len(self.answer.ids), len(self.gram)))
 
     def of_clients(self, ids: Sequence[str], live: bool = False) -> list[int]:
         """Return the positions of those of ``ids`` that answered (and whose gradient is live)."""
@@ -91,7 +90,7 @@ class Objectives:
 
     def mean_length(self, positions: Sequence[int]) -> float:
         """Return the norm of the mean of the scaled gradients at ``positions``."""
-        mean = np.zeros(len(self.rows))
+        mean = np.zeros(len(self.gram))
         mean[positions] = self.scale[positions] / max(len(positions), 1)
         return length(self.gram, mean)
 
@@ -133,8 +132,15 @@ class Search:
     accepted: float | None = None
     tried: tuple[float, ...] = ()
     changes: tuple[float, ...] = ()
+    harms: tuple[float, ...] = ()  # by which factor each raised the bystanders' mean loss; nan where nobody answered
     cosines: dict[str, float] = dataclasses.field(default_factory=dict)
     missing: Missing = dataclasses.field(default_factory=dict)
+
+    @property
+    def harm(self) -> float | None:
+        """Return by which factor the accepted step raised the bystanders' mean loss, where that is known."""
+        found = self.harms[self.tried.index(self.accepted)] if self.accepted in self.tried else np.nan
+        return None if np.isnan(found) else found
 
 
 def search(
@@ -174,6 +180,7 @@ def search(
     found = Search(direction, cosines=objectives.cosines(coefficients), missing={})
     tried: list[float] = []
     changes: list[float] = []
+    harms: list[float] = []
     limits = [
         dict(zip(ids, highest_acceptable(before, slopes, step, rule.beta, rule.armijo, slack), strict=True))
         for step in steps
@@ -192,6 +199,7 @@ def search(
         after, stirred = row[: len(ids)], row[len(ids) :]
         here, heard = ~np.isnan(after), ~np.isnan(stirred)
         tried.append(step)
+        harms.append(float(stirred[heard].mean() / max(quiet[heard].mean(), 1e-12)) if heard.any() else np.nan)
         if heard.any() and stirred[heard].mean() > (1.0 + harm) * quiet[heard].mean():
             changes.append(np.inf)
             continue
@@ -200,4 +208,4 @@ def search(
         if here.any() and passed.all():
             found = dataclasses.replace(found, accepted=step)
             break
-    return dataclasses.replace(found, tried=tuple(tried), changes=tuple(changes))
+    return dataclasses.replace(found, tried=tuple(tried), changes=tuple(changes), harms=tuple(harms))

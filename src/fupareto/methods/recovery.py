@@ -26,9 +26,14 @@ def guards(federation: Federation, w: Tensor, forget: Sequence[str]) -> tuple[Te
     just over the boundary), two rows per client.
     """
     losses = (Loss("ce"), Loss("mbs", delta=1.0))
-    answers = [federation.gradients(w, dict.fromkeys(forget, loss)) for loss in losses]
-    absent = {i: f"no guard: {reason}" for a in answers for i, reason in a.missing.items()}
-    return torch.cat([a.gradients for a in answers]), absent
+    rows, filled = torch.empty(len(losses) * len(forget), w.numel(), device=w.device), 0
+    absent: Missing = {}
+    for loss in losses:
+        answer = federation.gradients(w, dict.fromkeys(forget, loss))
+        rows[filled : filled + len(answer.ids)] = answer.gradients
+        filled += len(answer.ids)
+        absent |= {i: f"no guard: {reason}" for i, reason in answer.missing.items()}
+    return rows[:filled], absent
 
 
 def anchor(w: Tensor, w0: Tensor, recovery: str) -> Tensor | None:

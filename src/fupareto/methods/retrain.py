@@ -24,7 +24,7 @@ class Retrain(FedAvg):
     """Start again without those who left."""
 
     name: ClassVar[str] = "retrain"
-    from_training: ClassVar[tuple[str, ...]] = ("lr", "decay", "epochs", "batch_size")
+    from_training: ClassVar[tuple[str, ...]] = ("lr", "decay", "epochs", "batch_size", "participation")
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> State:
         """Start from a new initialisation, of a stream of its own."""

@@ -13,6 +13,8 @@ from fupareto.federation.request import Request
 from fupareto.methods.base import Method, State
 from fupareto.randomness import derive
 
+STATES = 3  # copies of a packed state while it is replaced
+
 
 @dataclass(frozen=True)
 class SequentialState(State):
@@ -50,9 +52,13 @@ class Sequential(Method):
         inner, *_ = (self._begin(federation, w0, forget, turn, seed) for turn in range(len(forget)))  # or refuse now
         return SequentialState(w=w0, forget=forget, retained=retained, seed=seed, stage=inner.stage, inner=_pack(inner))
 
+    def rows(self, forget: int, retained: int) -> int:
+        """Hold what one request after the other holds, and its state as bytes, a few times while it is packed."""
+        return self.method.rows(1, forget + retained - 1) + STATES * self.method.rows(1, 0)
+
     def step(self, federation: Federation, state: SequentialState) -> SequentialState:
         """One round of the request at hand; when it is answered, the next one begins."""
-        inner = self.method.step(federation, self._unpack(state.inner))
+        inner = self.method.step(federation, serial.moved(self._unpack(state.inner), state.w.device))
         turn, w, done = state.turn, inner.w, False
         record = {**inner.record, "request": state.forget[turn]}
         phase = inner.phase
@@ -69,7 +75,7 @@ class Sequential(Method):
 
     def _unpack(self, inner: Tensor) -> Any:
         cls = self.method.state
-        return serial.from_bytes({cls.__name__: cls}, inner.numpy().tobytes())
+        return serial.from_bytes({cls.__name__: cls}, inner.cpu().numpy().tobytes())
 
 
 def _pack(inner: State) -> Tensor:

@@ -98,5 +98,6 @@ def cosines(answer: Gradients, direction: Tensor | None) -> dict[str, float]:
     """Return the cosine of an update with every client's gradient, for the audit: below 0 it opposes the client."""
     if direction is None:
         return {}
-    values = torch.nn.functional.cosine_similarity(answer.gradients.double(), direction.double()[None])
-    return dict(zip(answer.ids, values.tolist(), strict=True))
+    to = direction.double()
+    values = (torch.nn.functional.cosine_similarity(row.double(), to, 0) for row in answer.gradients)  # one at a time
+    return {i: float(value) for i, value in zip(answer.ids, values, strict=True)}
