@@ -89,7 +89,7 @@ def stopwatches(spent: dict[str, float]) -> Iterator[None]:
         (objectives, "gram", "gram"),
         (objectives, "combine", "combination"),
         (FUPareto, "_improvement", "direction"),
-        (FUPareto, "_expansion", "direction"),
+        (method, "expansion_direction", "direction"),
         (method, "recovery_direction", "direction"),
     ]
     patches = [mock.patch.object(owner, name, timed(part, getattr(owner, name))) for owner, name, part in wrapped]
@@ -143,9 +143,10 @@ class Round:
         """Do the round once more."""
         spent = dict.fromkeys(PARTS, 0.0)
         self.federation.asked, self.federation.waited = [], {"gradients": 0.0, "losses": 0.0}
+        state = dataclasses.replace(self.state, w=self.state.w.clone())  # a model that moved: nothing is known of it
         with stopwatches(spent):
             start = time.perf_counter()
-            self.after = self.method.step(self.federation, self.state)
+            self.after = self.method.step(self.federation, state)
             total = time.perf_counter() - start
         spent |= self.federation.waited
         spent["bookkeeping"] = total - sum(spent.values())

@@ -70,7 +70,7 @@ class Point:
         forget = Request(clients=federation.ids[: max(1, self.clients // 4)])
         method: Method = FedAvg() if self.work == "fedavg" else FUPareto()
         state = method.init(federation, w, None if self.work == "fedavg" else forget)
-        return lambda: method.step(federation, state)
+        return lambda: method.step(federation, replace(state, w=w.clone()))  # a model of which nothing is known
 
 
 @functools.cache  # axes share points

@@ -1,16 +1,21 @@
 """How does a peer that needs a process of its own take its turn? It runs one round whenever it is told to.
 
-The peer's script calls :class:`Turns` between its rounds. It waits there without working until our process says go, so
-that its rounds and ours take turns on an otherwise idle machine, however long the peer takes to start.
+The peer's script calls :class:`Turns` between its rounds and waits there until our process says go. Workers of a peer
+may wait busily (pfl-research's do, for each other), so its processes are halted when it is not their turn: rounds take
+turns on an otherwise idle machine, however long a peer takes to start.
 """
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -36,7 +41,7 @@ class Turns:
         elapsed = time.perf_counter() - self.start
         self.done += 1
         if self.done == 1:
-            torch.save(w, self.weights)
+            safetensors.torch.save_file({"w": w}, self.weights)
         print(f"{MARK}{elapsed}", flush=True)
         if self.done < self.rounds:
             self._wait()
@@ -52,7 +57,7 @@ class Peer:
 
     def __init__(self, command: list[str], case: Case, directory: Path) -> None:
         directory.mkdir()
-        self.weights, self.log = directory / "weights.pt", directory / "log"
+        self.weights, self.log = directory / "weights.safetensors", directory / "log"
         arguments = [json.dumps(case.plain), str(self.weights)]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
@@ -63,17 +68,18 @@ class Peer:
         """Let the peer do a round and return the seconds that it says it took."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
+        self._signal(signal.SIGCONT)
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
         for line in self.process.stdout:
             if line.startswith(MARK):
+                self._signal(signal.SIGSTOP)
                 return float(line.removeprefix(MARK))
         raise RuntimeError(f"the peer ended:\n{self.log.read_text(errors='replace')[-4000:]}")
 
     def result(self) -> Tensor:
         """Return the weights after the first round."""
-        found: Tensor = torch.load(self.weights, weights_only=True)
-        return found
+        return safetensors.torch.load_file(self.weights)["w"]
 
     def __enter__(self) -> "Peer":
         return self
@@ -82,6 +88,7 @@ class Peer:
         """Let it end in order, which it does after its last round."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
+        self._signal(signal.SIGCONT)
         self.process.stdin.close()
         try:
             self.process.wait(timeout=60 if kind is None else 5)
@@ -89,6 +96,17 @@ class Peer:
             self.process.kill()
             self.process.wait()
         self.process.stdout.close()
+
+    def _signal(self, number: int) -> None:
+        """Send a signal to the process and to all that it has started."""
+        listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+        parents = {int(pid): int(parent) for pid, parent in map(str.split, listing.splitlines())}
+        family = {self.process.pid}
+        while more := {pid for pid, parent in parents.items() if parent in family} - family:
+            family |= more
+        for pid in family:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 def told() -> tuple[Case, Turns]:
