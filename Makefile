@@ -12,7 +12,7 @@ demo: $(STAMP)
 	$(VENV)/bin/fupareto demo
 
 test: $(STAMP) lint
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile
 
 test-deployment: $(STAMP)
 	$(VENV)/bin/python -m pytest -m deployment
