@@ -129,10 +129,10 @@ class Federation(ABC):
         A client that fails or does not answer in time yields a Failure; the engine never raises for it.
         """
 
-    def memory(self, clients: int, batch_size_: int) -> int:
+    def memory(self, clients: int, batch: int) -> int:
         """Return the bytes that asking so many clients at once takes here, over the data and what is made of answers.
 
-        ``batch_size_`` is that of local training. An engine that hears everybody before it passes an answer on, as over
+        ``batch`` is the size in local training. An engine that hears everybody before it passes an answer on, as over
         a network, has every answer as it came and as a tensor.
         """
         return 2 * FLOAT * self.layout.size * clients

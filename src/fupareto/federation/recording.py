@@ -38,9 +38,9 @@ class Recording(Federation):
         super().begin(round_)
         self.inner.begin(round_)
 
-    def memory(self, clients: int, batch_size_: int) -> int:
+    def memory(self, clients: int, batch: int) -> int:
         """Return what the federation takes; what is kept goes to disk as it passes."""
-        return self.inner.memory(clients, batch_size_)
+        return self.inner.memory(clients, batch)
 
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
         """Pass questions and answers on; file usable local models, then let the second heads learn."""

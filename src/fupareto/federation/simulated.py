@@ -112,13 +112,13 @@ class SimulatedFederation(Federation):
     def _ahead(self) -> int:
         return max(2 * self.workers, min(AHEAD, ROOM // (FLOAT * self.layout.size)))
 
-    def memory(self, clients: int, batch_size_: int) -> int:
+    def memory(self, clients: int, batch: int) -> int:
         """Return the bytes of workers at work and of answers that wait."""
         x = max((splits["train"][0] for splits in self.clients.values()), key=len)
-        batch = min(len(x), max(batch_size_, batch_size(x)))
+        size = min(len(x), max(batch, batch_size(x)))
         fixed, each = parameters.activations(self._model, tuple(x.shape[1:]))
         vectors = 1 + VECTORS * self.workers + min(clients, self._ahead)
-        return FLOAT * self.layout.size * vectors + int(BACKWARD * self.workers * (fixed + batch * each))
+        return FLOAT * self.layout.size * vectors + int(BACKWARD * self.workers * (fixed + size * each))
 
     def _answer(self, client: str, question: Question) -> Answer | Failure:
         try:
