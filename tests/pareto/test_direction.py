@@ -90,4 +90,4 @@ def test_conflict_without_a_way_out_has_no_direction() -> None:
     rows = np.array([[1.0, 2.0], [-2.0, -4.0]])
     gram = rows @ rows.T
     assert length(gram, common_descent(gram, np.eye(2))) < 1e-7
-    assert length(gram, common_descent(gram, np.array([[1.0, 0.0], [-1.0, 0.0]]))) == 0.0
+    assert length(gram, common_descent(gram, np.array([[1.0, 0.0], [-1.0, 0.0]]))) < 1e-15  # weights have rounding
