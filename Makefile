@@ -1,6 +1,6 @@
 # make demo   set up, then forget two of ten clients and write a report (about a minute)
 # make test   set up, then every check that takes seconds
-# make bench  set up with the peers to compare with, then every benchmark and docs/performance.md (about 20 minutes)
+# make bench  set up with the peers to compare with, then every benchmark and docs/performance.md (about an hour)
 # make test-deployment   set up, then SuperLinks and SuperNodes as real processes (about ten minutes)
 PYTHON ?= python3
 VENV := .venv
@@ -27,7 +27,9 @@ bench: $(STAMP)
 	    || echo "not all peers could be installed; the benchmarks say which are skipped"
 	$(VENV)/bin/python benchmarks/fedavg_round.py
 	$(VENV)/bin/python benchmarks/fupareto_round.py
+	$(VENV)/bin/python benchmarks/line_search.py
 	$(VENV)/bin/python benchmarks/growth.py
+	$(VENV)/bin/python benchmarks/memory.py
 	$(VENV)/bin/python benchmarks/solver.py
 	$(VENV)/bin/python benchmarks/page.py
 

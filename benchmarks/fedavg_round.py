@@ -74,6 +74,24 @@ def product_time(size: int, times: int = 5) -> float:
     return min(seconds(lambda: with_threads(CORES, lambda: a @ a)) for _ in range(times))
 
 
+def agree(before: Tensor, results: dict[str, Tensor]) -> dict[str, float]:
+    """Return how far weights moved and differ; refuse contenders that did not do the same work.
+
+    Rounding decides which of two nearly equal outputs a pool takes and which ReLU is open, so that one loop at two
+    numbers of threads ends with weights that differ in the fourth digit. A batch too few or a wrong mean shows in the
+    first or second.
+    """
+
+    def largest(a: Tensor, b: Tensor) -> float:
+        return float(f"{float((a - b).abs().max()):.2g}")
+
+    moved = largest(results["fupareto"], before)
+    gaps = {name: largest(results["fupareto"], r) for name, r in results.items() if name != "fupareto"}
+    assert max(gaps.values()) < 0.03 * moved, f"contenders disagree: {gaps}, where the largest move is {moved}"
+    threads = largest(results["eager_thread_per_core"], results["eager_1_thread"])
+    return {"largest_move": moved, "ours_and_others": max(gaps.values()), "loop_at_two_numbers_of_threads": threads}
+
+
 def run(case: Case, size: int) -> dict[str, Any]:
     """Time one case: a first round of everybody, to warm up and for the weights, then rounds in turns."""
     print(f"{case.name}:", flush=True)
@@ -96,7 +114,7 @@ def run(case: Case, size: int) -> dict[str, Any]:
         "eager_thread_per_core": lambda: with_threads(CORES, lambda: eager_round(eager, clients, case.lr)),
         "eager_1_thread": lambda: with_threads(1, lambda: eager_round(eager, clients, case.lr)),
     }
-    results = {name: work() for name, work in here.items() if name != "eager_1_thread"}  # warm by the other's round
+    results = {name: work() for name, work in here.items()}
     contenders: dict[str, Callable[[], float]] = {
         name: lambda work=work: seconds(work)  # type: ignore[misc]
         for name, work in here.items()
@@ -115,17 +133,14 @@ def run(case: Case, size: int) -> dict[str, Any]:
             contenders[name] = peer.round
         times = interleaved({**contenders, "product": lambda: product_time(size)}, case.repeats)
     peaks = [2 * size**3 / s for s in times.pop("product")]
-    gap = None
-    if not cases.dropout(model):
-        gap = max(float((results["fupareto"] - r).abs().max()) for r in results.values())
-        assert gap < 1e-4, f"the contenders disagree by {gap}"
+    agreement = None if cases.dropout(model) else agree(w, results)
     work = cases.flops(case)
     return {
         "case": case.name,
         "repeats": case.repeats,
         "flops": work,
         "product_gflops": spread([p / 1e9 for p in peaks]),
-        "largest_difference_of_weights": gap,
+        "agreement": agreement,
         "bit_for_bit_repeatable": torch.equal(simulated(), results["fupareto"]),
         "seconds": {name: spread(t) for name, t in times.items()},
         "share_of_peak": {

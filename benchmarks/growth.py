@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from common import RESULTS, TimedOut, exponent, isolated, seconds, spread, write
+from common import RESULTS, TimedOut, exponent, isolated, memory_of, reset_peak, seconds, spread, write
 from fupareto import parameters
 from fupareto.federation import Request, SimulatedFederation
 from fupareto.losses import Loss
@@ -50,9 +50,9 @@ class Point:
         data = {str(i): {"train": (x[i], y[i]), "test": (x[i, :1], y[i, :1])} for i in range(self.clients)}
         federation = SimulatedFederation(model, data, workers=os.cpu_count())
         work = self._work(federation, model)
-        before = _reset_peak()
+        before = reset_peak()
         first = seconds(work)
-        peak = _memory("VmHWM") - before
+        peak = memory_of("VmHWM") - before
         times = [seconds(work) for _ in range(REPEATS if first < 5.0 else 1)]
         return {
             "parameters": federation.layout.size,
@@ -81,18 +81,6 @@ def measured(point: Point) -> dict[str, Any]:
         return found
     except (TimedOut, RuntimeError) as error:
         return {"failure": str(error)}
-
-
-def _memory(name: str) -> int:
-    """Return a field of this process's status, in KiB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith(name)))
-
-
-def _reset_peak() -> int:
-    """Forget the peak so far, and return the memory in use."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return _memory("VmRSS")
 
 
 @dataclass(frozen=True)
@@ -139,6 +127,7 @@ def _exponents(sizes: Sequence[float], values: Sequence[float]) -> dict[str, flo
 def axes(tiny: bool) -> list[Axis]:
     clients = (2, 4) if tiny else (10, 100, 1000, 10_000)
     hidden = (8, 16) if tiny else (214, 684, 2200, 3120)  # about 6e4, 5e5, 5e6 and 1e7 parameters
+    each = (2, 4) if tiny else (100, 1000, 10_000)
     steps = (1, 2) if tiny else (1, 2, 4, 8, 16)
     total = 40 if tiny else 100_000
     samples = 4 if tiny else 10
@@ -148,6 +137,7 @@ def axes(tiny: bool) -> list[Axis]:
             (
                 Axis(f"clients, {total:,} samples in all", "clients", clients, Point(work), total),
                 Axis(f"clients, {samples} samples each", "clients", clients, Point(work, samples=samples)),
+                Axis("samples of each client", "samples", each, Point(work, clients=2 if tiny else 100)),
                 Axis("parameters", "hidden", hidden, Point(work)),
             )
             for work in rounds

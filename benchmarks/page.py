@@ -29,7 +29,9 @@ def page(results: dict[str, Result]) -> str:
     sections: list[tuple[str, str, Callable[[Result], Iterable[str]]]] = [
         ("fedavg_round", "A FedAvg round, beside other simulators", fedavg),
         ("fupareto_round", "A FUPareto round, beside the passes that it needs", fupareto),
+        ("line_search", "What the line search asks for in a whole run", line_search),
         ("growth", "How a round grows", growth),
+        ("memory", "Memory, at the sizes that are promised", memory),
         ("solver", "The direction solvers, beside others", solver),
         ("flower_round", "A round over Flower", flower),
     ]
@@ -69,6 +71,12 @@ PARTS_IN_WORDS = """\
 everything else: copying and checking answers, the rule of the line search, the record.
 """.splitlines()
 
+SEARCH_IN_WORDS = """\
+A pass is one client's loss at one trial step, counted also where a veto came too late to spare it. The exhaustive
+search is the paper's: in a round, everybody computes the loss at every step of the range. The decisions are the same
+(`tests/methods/test_veto.py`).
+""".splitlines()
+
 GROWTH_IN_WORDS = """\
 Small clients with an MLP of two hidden layers, every point in a fresh process; memory is what a round adds at its
 peak. Exponents are over all points / through the last two.
@@ -106,14 +114,22 @@ def fedavg(result: Result) -> Iterable[str]:
                 if name in case["seconds"]
             ),
         )
-        gap = case["largest_difference_of_weights"]
-        same = "dropout draws differ, so weights are not compared" if gap is None else f"all weights agree to {gap:.0e}"
         again = "bit for bit the same" if case["bit_for_bit_repeatable"] else "NOT the same"
         yield ""
         yield f"Peak: {peak:.0f} GFLOP/s, a large float32 product on all cores."
-        yield f"{same.capitalize()}; our round repeated is {again}."
+        yield f"{agreement(case['agreement'])} Our round repeated is {again}."
     yield from absent(result["cases"][0]["skipped"])
     yield from ("", *CONTENDERS_IN_WORDS)
+
+
+def agreement(found: dict[str, float] | None) -> str:
+    if found is None:
+        return "Dropout draws differ, so weights are not compared."
+    return (
+        f"Weights move by up to {found['largest_move']:g}; ours and all others' differ by up to "
+        f"{found['ours_and_others']:g}, the loop's at two numbers of threads by "
+        f"{found['loop_at_two_numbers_of_threads']:g}: rounding."
+    )
 
 
 def fupareto(result: Result) -> Iterable[str]:
@@ -147,7 +163,7 @@ def growth(result: Result) -> Iterable[str]:
     yield from (*GROWTH_IN_WORDS, "")
     rows = []
     for axis in result["axes"]:
-        field = {"parameters": "parameters", "trial steps": "steps"}.get(axis["axis"], "clients")
+        field = GROWING.get(axis["axis"], "clients")
         cells = [
             f"{p[field]:,}: {number(p['seconds']['median'])} s, {p['peak_mib']:,.0f} MiB"
             if "failure" not in p
@@ -162,6 +178,52 @@ def growth(result: Result) -> Iterable[str]:
     yield from table(("what grows", "work", "size: seconds, memory", "time", "memory"), rows)
 
 
+def line_search(result: Result) -> Iterable[str]:
+    file = f"experiments/{result['experiment']}.toml"
+    yield f"FUPareto, [`{file}`](../{file}) at the scale `{result['scale']}`:"
+    yield f"{result['reduced']}."
+    yield from ("", *SEARCH_IN_WORDS)
+    yield ""
+    yield from table(
+        (
+            "",
+            "rounds, of which without a step",
+            "steps tried",
+            "passes",
+            "everybody, every tried step",
+            "exhaustive",
+            "share",
+        ),
+        (
+            (
+                cell["label"],
+                f"{cell['rounds']}, {cell['rounds_without_a_step']}",
+                f"{cell['steps_tried']:,}",
+                f"{cell['passes']:,}",
+                f"{cell['passes_if_everybody_answers_every_tried_step']:,}",
+                f"{cell['passes_of_the_exhaustive_search']:,}",
+                f"{cell['passes'] / cell['passes_of_the_exhaustive_search']:.0%}",
+            )
+            for cell in result["cells"]
+        ),
+    )
+
+
+def memory(result: Result) -> Iterable[str]:
+    yield "FUPareto, two rounds of unlearning and one of recovery with their checkpoints, each in a fresh process, two"
+    yield "workers. MiB over what the process held with data and model in place."
+    yield ""
+    yield from table(
+        ("", "parameters", "peak", "predicted", "promised"),
+        (
+            (f"{c['model']}, {c['clients']:,} clients", *(f"{c[k]:,}" for k in ("parameters", *MEMORY)))
+            for c in result["cases"]
+        ),
+    )
+
+
+GROWING = {"parameters": "parameters", "trial steps": "steps", "samples of each client": "samples"}
+MEMORY = ("peak_mib", "predicted_mib", "promised_mib")
 WORK = {"fedavg": "FedAvg round", "fupareto": "FUPareto round", "search": "losses at every step"}
 
 

@@ -8,11 +8,13 @@ import pytest
 import fedavg_round
 import fupareto_round
 import growth
+import line_search
+import memory
 import page
 import solver
 from common import RESULTS, TimedOut, exponent, isolated, ratios
 
-SCRIPTS = {"fedavg_round": fedavg_round, "fupareto_round": fupareto_round, "growth": growth, "solver": solver}
+SCRIPTS = {s.__name__: s for s in (fedavg_round, fupareto_round, line_search, growth, memory, solver)}
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +59,19 @@ def test_rounds_are_of_the_kinds_that_their_names_say(results: Path) -> None:
 def test_every_point_of_growth_was_measured(results: Path) -> None:
     axes = json.loads((results / "growth.json").read_text())["axes"]
     assert not [point for axis in axes for point in axis["points"] if "failure" in point]
+
+
+def test_the_search_is_counted_and_never_asks_more_than_the_exhaustive_one(results: Path) -> None:
+    (cell,) = json.loads((results / "line_search.json").read_text())["cells"]
+    asked = [
+        cell[f"passes{more}"] for more in ("", "_if_everybody_answers_every_tried_step", "_of_the_exhaustive_search")
+    ]
+    assert 0 < asked[0] <= asked[1] < asked[2]
+
+
+def test_the_promised_sizes_fit() -> None:
+    for case in json.loads((RESULTS / "memory.json").read_text())["cases"]:
+        assert case["peak_mib"] <= min(1.1 * case["predicted_mib"], case["promised_mib"]), case
 
 
 def test_our_solvers_are_exact_on_every_case(results: Path) -> None:
