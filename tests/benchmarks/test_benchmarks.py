@@ -9,12 +9,13 @@ import fedavg_round
 import fupareto_round
 import growth
 import line_search
+import local_step
 import memory
 import page
 import solver
 from common import RESULTS, TimedOut, exponent, isolated, ratios
 
-SCRIPTS = {s.__name__: s for s in (fedavg_round, fupareto_round, line_search, growth, memory, solver)}
+SCRIPTS = {s.__name__: s for s in (fedavg_round, local_step, fupareto_round, line_search, growth, memory, solver)}
 
 
 @pytest.fixture(scope="module")
