@@ -14,7 +14,8 @@ import fupareto
 from fupareto import config, experiment
 from fupareto.errors import UserError
 from fupareto.federation import Request, SimulatedFederation
-from fupareto.federation.base import Federation, Traffic
+from fupareto.federation.base import Federation
+from fupareto.federation.collected import Traffic
 from fupareto.federation.request import Splits
 from fupareto.history import History, Plan
 from fupareto.methods import FUPareto

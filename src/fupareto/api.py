@@ -14,7 +14,7 @@ from fupareto.audit.verdict import Thresholds
 from fupareto.auditing import Truth
 from fupareto.errors import UserError
 from fupareto.federation import Federation, Request, SimulatedFederation
-from fupareto.federation.base import Local
+from fupareto.federation.collected import Local
 from fupareto.federation.recording import record as recorded
 from fupareto.federation.samples import Samples, splits_of
 from fupareto.history import PARTS, Plan

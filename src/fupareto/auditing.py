@@ -11,7 +11,8 @@ from fupareto.audit import exclusivity, membership, relearning, stages, truth, v
 from fupareto.audit.outputs import MEMBERS, NONMEMBERS, outputs
 from fupareto.audit.shadowed import Attacks, Shadowed, stronger
 from fupareto.audit.verdict import Thresholds
-from fupareto.federation.base import Federation, Local
+from fupareto.federation.base import Federation
+from fupareto.federation.collected import Local
 from fupareto.randomness import stream
 from fupareto.runner import Outcome
 from fupareto.runs import STAGES

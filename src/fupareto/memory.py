@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from fupareto.errors import UserError
-from fupareto.federation.base import FLOAT, Federation
+from fupareto.federation.base import Federation
+from fupareto.federation.collected import FLOAT
 from fupareto.methods.base import Method, sample_size
 from fupareto.pareto.gram import chunk_size
 

@@ -6,7 +6,7 @@ from federation import worlds
 from fupareto import parameters
 from fupareto.audit.relearning import goal, relearn
 from fupareto.federation import SimulatedFederation
-from fupareto.federation.base import Local
+from fupareto.federation.collected import Local
 from fupareto.losses import Loss
 
 

@@ -9,7 +9,7 @@ import torch
 from fupareto.audit import stages
 from fupareto.audit.forgetting import forgetting
 from fupareto.audit.utility import utility
-from fupareto.federation.base import Evaluation
+from fupareto.federation.collected import Evaluation
 from fupareto.federation.questions import Answer, Failure
 from fupareto.federation.simulated import SimulatedFederation
 from fupareto.runner import conclude

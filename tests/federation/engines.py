@@ -8,8 +8,8 @@ from torch import nn
 
 from fupareto import serial
 from fupareto.federation import Federation
-from fupareto.federation.base import Traffic
 from fupareto.federation.client import answer
+from fupareto.federation.collected import Traffic
 from fupareto.federation.questions import Answer, Failure, Question, Types
 from fupareto.federation.request import Splits
 from fupareto.parameters import Layout

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fupareto.federation.base import Federation, Traffic
+from fupareto.federation.base import Federation
+from fupareto.federation.collected import Traffic
 from fupareto.federation.questions import (
     Answer,
     Evaluate,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fupareto.federation.base import Gradients, Missing
+from fupareto.federation.collected import Gradients, Missing
 from fupareto.federation.questions import Answer, Failure, Losses, Question, TrialLosses
 from fupareto.losses import Loss
 from fupareto.methods.objectives import Objectives, Rule, Search, search

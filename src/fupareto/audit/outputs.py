@@ -6,7 +6,8 @@ import numpy as np
 from torch import Tensor
 
 from fupareto.audit.signals import Outputs
-from fupareto.federation.base import Federation, Missing
+from fupareto.federation.base import Federation
+from fupareto.federation.collected import Missing
 
 MEMBERS = ("member", "train")  # a client's data as they were trained on: marked, if it carries a backdoor
 NONMEMBERS = ("nonmember", "test")  # its held-out data, marked in the same way

@@ -10,7 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from fupareto.audit import forgetting
-from fupareto.federation.base import Federation, Local
+from fupareto.federation.base import Federation
+from fupareto.federation.collected import Local
 from fupareto.losses import Loss
 
 BACK = 0.9  # of the way from what a model without the data knows to what the initial model knew

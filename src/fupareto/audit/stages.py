@@ -6,7 +6,8 @@ from typing import Any
 from torch import Tensor
 
 from fupareto.audit import forgetting, utility
-from fupareto.federation.base import Federation, Missing
+from fupareto.federation.base import Federation
+from fupareto.federation.collected import Missing
 
 
 def measure(

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fupareto.federation.base import Evaluation
+from fupareto.federation.collected import Evaluation
 
 SPLITS = ("test",)  # what retained clients are asked for
 

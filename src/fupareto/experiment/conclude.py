@@ -8,7 +8,7 @@ from fupareto.audit.shadowed import Shadowed
 from fupareto.audit.verdict import Thresholds
 from fupareto.auditing import Truth
 from fupareto.experiment.setting import stored_experiment
-from fupareto.federation.base import Local
+from fupareto.federation.collected import Local
 from fupareto.runs import Run
 
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from fupareto import parameters
 from fupareto.errors import UserError
-from fupareto.federation.base import Federation, Traffic
+from fupareto.federation.base import Federation
+from fupareto.federation.collected import Traffic
 from fupareto.federation.nodes import MEETING, WHO, Nodes
 from fupareto.federation.questions import Answer, Evaluate, Failure, Predict, Question, TrialLosses, Types
 from fupareto.federation.records import (

@@ -20,7 +20,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fupareto.federation.base import Federation, Local
+from fupareto.federation.base import Federation
+from fupareto.federation.collected import Local
 from fupareto.federation.request import Request
 from fupareto.history import History
 from fupareto.methods.base import positive

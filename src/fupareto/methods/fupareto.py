@@ -30,7 +30,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fupareto.federation.base import Federation, Local, Missing
+from fupareto.federation.base import Federation
+from fupareto.federation.collected import Local, Missing
 from fupareto.federation.request import Request
 from fupareto.losses import Loss
 from fupareto.methods.base import Method, State, positive, sample_size, share

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fupareto.federation.base import Federation, Gradients, Missing
+from fupareto.federation.base import Federation
+from fupareto.federation.collected import Gradients, Missing
 from fupareto.losses import Loss
 from fupareto.pareto import Array, combine, gram, highest_acceptable, project_out, sufficient_decrease
 from fupareto.pareto.direction import common_descent, equal_norms, length

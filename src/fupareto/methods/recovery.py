@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fupareto.federation.base import Federation, Missing
+from fupareto.federation.base import Federation
+from fupareto.federation.collected import Missing
 from fupareto.losses import Loss
 from fupareto.methods.objectives import Objectives
 from fupareto.pareto import Array

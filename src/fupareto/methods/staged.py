@@ -8,7 +8,8 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from fupareto.federation.base import Federation, Gradients, Local
+from fupareto.federation.base import Federation
+from fupareto.federation.collected import Gradients, Local
 from fupareto.federation.request import Request
 from fupareto.losses import Loss
 from fupareto.methods.base import Method, State, positive
