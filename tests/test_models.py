@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fupareto import parameters
 from fupareto.errors import UserError
-from fupareto.models import MODELS, ScaledConv2d, Shape, build
+from fupareto.models import MODELS, MaxPool2, ScaledConv2d, Shape, build
 
 SETTINGS: list[tuple[str, Shape, int, int]] = [
     ("lenet5", (1, 28, 28), 10, 61_706),
@@ -55,6 +55,17 @@ def test_relu_after_pooling_is_pooling_after_relu(name: str, shape: Shape) -> No
     assert list(dict(printed.named_children())) != list(dict(module.named_children()))
     with torch.no_grad():
         torch.testing.assert_close(module(x), printed(x), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 10, 10), (1, 6, 7, 5), (2, 1, 2, 3)])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_pooling_without_gradients_is_pooling(shape: Shape, layout: torch.memory_format) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(memory_format=layout)
+    x[0, 0, 0, 1] = torch.nan
+    ours, theirs = MaxPool2(), nn.MaxPool2d(2)
+    for gradients in (False, True):
+        with torch.set_grad_enabled(gradients):
+            torch.testing.assert_close(ours(x), theirs(x), atol=0, rtol=0, equal_nan=True)
 
 
 def test_cnn_drops_in_training_only() -> None:

@@ -13,10 +13,28 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fupareto.errors import UserError
-from fupareto.pooling import MaxPool2
 from fupareto.randomness import derive
 
 Shape = tuple[int, ...]  # of one sample: (channels, height, width) or (features,)
+
+
+class MaxPool2(nn.MaxPool2d):
+    """Max-pooling of 2x2 fields, where no gradient is wanted as the largest of four strided views: same values, faster.
+
+    PyTorch's also notes where every maximum came from: a third of the time of a LeNet-5 that only evaluates.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the maxima."""
+        if torch.is_grad_enabled():
+            pooled: Tensor = super().forward(x)
+            return pooled
+        height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
+        rows = torch.maximum(x[..., 0:height:2, :], x[..., 1:height:2, :])
+        return torch.maximum(rows[..., 0:width:2], rows[..., 1:width:2])
 
 
 def mlp(shape: Shape, classes: int) -> nn.Module:
