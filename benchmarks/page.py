@@ -36,7 +36,7 @@ def page(results: dict[str, Result]) -> str:
         ("solver", "The direction solvers, beside others", solver),
         ("flower_round", "A round over Flower", flower),
     ]
-    lines = ["# Performance", "", *INTRODUCTION]
+    lines = ["# Performance", "", *INTRODUCTION, *aims(results)]
     for name, title, render in sections:
         if name in results:
             lines += ["", f"## {title}", "", *render(results[name]), "", *provenance(name, results[name])]
@@ -91,6 +91,39 @@ GROWTH_IN_WORDS = """\
 Small clients with an MLP of two hidden layers, every point in a fresh process; memory is what a round adds at its
 peak. Exponents are over all points / through the last two.
 """.splitlines()
+
+
+def aims(results: dict[str, Result]) -> list[str]:
+    """Return what was aimed at beside what was measured, whether it was reached or not."""
+    rows: list[tuple[str, str, float, bool]] = []
+    if found := results.get("fedavg_round"):
+        faster = {case["case"].split(",")[0]: case["times_as_fast_as"] for case in found["cases"]}
+        wanted = {"lenet5": (("eager_thread_per_core", 2.0), ("flower", 4.0)), "cnn": (("eager_thread_per_core", 1.6),)}
+        for model, peers in wanted.items():
+            for peer, least in peers:
+                if value := faster.get(model, {}).get(peer, {}).get("median"):
+                    aim = f"FedAvg round, {model}: times as fast as {CONTENDERS[peer]}"
+                    rows.append((aim, f"at least {least:g}", value, value >= least))
+    if found := results.get("fupareto_round"):
+        cost = max(r["times_the_bare_passes"]["median"] for r in found["rounds"].values())
+        server = max(r["server_share"]["median"] for r in found["rounds"].values())
+        rows.append(("FUPareto round: times its bare passes, the worst kind", "at most 1.10", cost, cost <= 1.1))
+        rows.append(("the server's share of it", "under 0.05", server, server < 0.05))
+    if found := results.get("line_search"):
+        share = max(c["passes"] / c["passes_of_the_exhaustive_search"] for c in found["cells"])
+        rows.append(
+            ("line search: passes, of the exhaustive search's, the worst run", "at most 0.5", share, share <= 0.5)
+        )
+    if found := results.get("growth"):
+        for axis in found["axes"]:
+            if axis["axis"].endswith("samples in all") and axis["exponent_of_seconds"]:
+                power = max(axis["exponent_of_seconds"].values())
+                aim = f"{WORK[axis['work']]}: exponent of time in clients, the same samples"
+                rows.append((aim, "at most 1.1", power, power <= 1.1))
+    if not rows:
+        return []
+    cells = [(aim, wanted, f"{value:.2f}", "yes" if reached else "**no**") for aim, wanted, value, reached in rows]
+    return ["", "## What was aimed at", "", *table(("", "aim", "measured", "reached"), cells)]
 
 
 def provenance(name: str, result: Result) -> list[str]:
@@ -328,7 +361,7 @@ def absent(skipped: dict[str, str]) -> Iterable[str]:
 
 
 def number(value: float) -> str:
-    return f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def times(found: dict[str, float] | None) -> str:
