@@ -61,7 +61,7 @@ def test_the_sizes_that_are_promised() -> None:
     """50 clients with NFResNet-18 in 2 GiB, 1,000 with LeNet-5 in 1 GiB, over the data."""
 
     def needed(model: str, shape: tuple[int, ...], classes: int, count: int) -> int:
-        x, y = torch.zeros(1, *shape).expand(130, *shape), torch.arange(130) % classes
+        x, y = torch.zeros(1, *shape).expand(1000, *shape), torch.arange(1000) % classes
         held = {str(k): {"train": (x, y)} for k in range(count)}
         module = models.build(model, shape, classes, 0)
         return memory.need(FUPareto(), SimulatedFederation(module, held, workers=2), 5, count - 5)
@@ -94,6 +94,12 @@ def test_participation_is_what_it_saves() -> None:
     assert FUPareto(recovery="none").rows(500, 10) < FUPareto().rows(500, 10)
     assert FUPareto(recovery_rounds=0).rows(500, 10) < FUPareto().rows(500, 10)
     assert Sequential(FUPareto(), 5).rows(5, 1000) > FUPareto().rows(1, 1004)
+
+
+def test_the_batch_of_training_counts_only_where_clients_train() -> None:
+    assert FUPareto(batch_size=77).local_batch == 1  # full gradients go over the data by pieces of the engine's choice
+    assert FUPareto(batch_size=77, gradient="pseudo").local_batch == FedAvg(batch_size=77).local_batch == 77
+    assert Sequential(FUPareto(batch_size=77, gradient="pseudo"), 2).local_batch == 77
 
 
 def test_activations_are_what_forward_leaves() -> None:

@@ -30,7 +30,7 @@ def need(method: Method, federation: Federation, forget: int, retained: int) -> 
     rows, n = method.rows(forget, retained), federation.layout.size
     products = 12 * rows * min(n, chunk_size(rows)) + 80 * rows**2  # a chunk and its copy; ten matrices (rows, rows)
     asked = forget + sample_size(retained, getattr(method, "participation", 1.0))
-    return FLOAT * n * (OWN + rows) + products + federation.memory(asked, getattr(method, "batch_size", 1))
+    return FLOAT * n * (OWN + rows) + products + federation.memory(asked, method.local_batch)
 
 
 def check(method: Method, federation: Federation, forget: int, retained: int) -> None:

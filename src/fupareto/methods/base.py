@@ -112,6 +112,11 @@ class Method(ABC):
         """
         return forget + retained
 
+    @property
+    def local_batch(self) -> int:
+        """Return how many samples a client takes at once when it trains; 1 where it does not."""
+        return getattr(self, "batch_size", 1)
+
     @abstractmethod
     def step(self, federation: Federation, state: Any) -> Any:
         """Return the state after one more round; never called on a state that is done."""

@@ -159,6 +159,11 @@ class FUPareto(Method):
         guards = (2 * forget if self.recovery == "guard" else 1) if self.recovery_rounds else 0
         return 1 + max(forget + asked, asked + guards, 3 * guards)
 
+    @property
+    def local_batch(self) -> int:
+        """Clients train for pseudo-gradients only."""
+        return self.batch_size if self.gradient == "pseudo" else 1
+
     def step(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         """One round: recover, or expand after a failed improvement, or improve; then see whether the stage is over."""
         keep = state.expand_next and state.sample

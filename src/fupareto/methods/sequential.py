@@ -56,6 +56,11 @@ class Sequential(Method):
         """Hold what one request after the other holds, and its state as bytes, a few times while it is packed."""
         return self.method.rows(1, forget + retained - 1) + STATES * self.method.rows(1, 0)
 
+    @property
+    def local_batch(self) -> int:
+        """Train as the inner method does."""
+        return self.method.local_batch
+
     def step(self, federation: Federation, state: SequentialState) -> SequentialState:
         """One round of the request at hand; when it is answered, the next one begins."""
         inner = self.method.step(federation, serial.moved(self._unpack(state.inner), state.w.device))
