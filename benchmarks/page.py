@@ -73,9 +73,10 @@ everything else: copying and checking answers, the rule of the line search, the 
 """.splitlines()
 
 STEP_IN_WORDS = """\
-Nearly all of it is in the kernels of oneDNN and PyTorch, which is why the engine is an eager loop with one thread per
-core, and why its advantage is in not sharing a client's work between threads. Tried and not kept, on this machine:
-batches in pieces that fit the cache (nothing for LeNet-5; about a tenth for the CNN, and another model with batch
+Nearly all of it is in the kernels of oneDNN and PyTorch. The engine is an eager loop with one thread per core; what it
+gains over peers with a worker per core lies, as far as we can tell, in the layout (channels last) and in rectifying
+after pooling, which make those kernels faster. Tried in passing (no result file) and not kept, on this machine:
+batches in pieces that fit the cache (nothing for LeNet-5; a fifth for the CNN, but another model with batch
 statistics), convolution as a matrix product of patches (LeNet-5's first: 15 against 5.5 ms), and pooling as maxima of
 strided views with a backward pass of its own (a LeNet-5 round takes 0.95 of the time with one worker, 1.16 with two,
 whose intermediate values then crowd the cache). Without gradients those views are kept: 1.4 times as fast, two workers.
