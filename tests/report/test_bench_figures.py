@@ -117,6 +117,17 @@ def test_a_long_retraining_is_cut(results: Any, curves: Any, long: int, edge: in
     assert name in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
+def test_a_method_that_diverges_does_not_flatten_the_others(results: Any, curves: Any) -> None:
+    plain = figures.convergence(results, curves, "CN=5")
+    curves["CN=5"]["FUPGA"] = [[{**r, "distance": 1e9 if r["round"] > 2 else 1.0} for r in rounds(5)]]
+    far = figures.convergence(results, curves, "CN=5")
+    assert plain is not None
+    assert far is not None
+    assert (plain.axes[2].get_yscale(), far.axes[2].get_yscale()) == ("linear", "log")
+    words = [[text.get_text() for text in f.axes[2].findobj(Text)] for f in (plain, far)]
+    assert ["Distance from the initial model (logarithmic)" in w for w in words] == [False, True]
+
+
 def test_recovery_begins_where_it_begins(results: Any) -> None:
     figure = figures.convergence(results, {"CN=5": {"FedOSD": [rounds(6, 4), rounds(10, 4)]}}, "CN=5")
     assert figure is not None

@@ -6,7 +6,7 @@ on colour alone.
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from fupareto.report import style, svg
@@ -23,6 +23,7 @@ Rounds = list[dict[str, Any]]
 Curves = Mapping[str, Mapping[str, Sequence[Rounds]]]  # setting -> label -> seeds -> rounds
 
 FAR = 3.0  # retraining this many times longer than everything else is cut off at the edge
+DIVERGED = 100.0  # a distance this many times the middle one would press all others onto the axis
 
 
 def files(results: Results, curves: Curves, setting: str) -> dict[str, bytes]:
@@ -77,8 +78,8 @@ def convergence(results: Results, curves: Curves, setting: str) -> "Figure | Non
     }
     for axes, (key, title) in zip(panels, titles.items(), strict=True):
         levels = [value for label in labels for value in _line(axes, results, label, found[label], key, last)]
-        _finish(axes, key, levels, first.mean[key] if first else None)
-        axes.set_title(title)
+        far = _finish(axes, key, levels, first.mean[key] if first else None)
+        axes.set_title(f"{title} (logarithmic)" if far else title)
     _heading(figure, results, setting)
     panels[2].set_xlabel("round")
     panels[2].set_xlim(0, last + max(1, last // 100))
@@ -91,22 +92,29 @@ def convergence(results: Results, curves: Curves, setting: str) -> "Figure | Non
     return figure
 
 
-def _finish(axes: "Axes", key: str, levels: list[float], initial: float | None) -> None:
-    """Set the axis of a panel, and draw the level of the initial model, whose distance from itself needs no line."""
+def _finish(axes: "Axes", key: str, levels: list[float], initial: float | None) -> bool:
+    """Set the axis of a panel, and draw the level of the initial model, whose distance from itself needs no line.
+
+    Return whether a method went so far away that distances are on a logarithmic axis.
+    """
     from matplotlib.ticker import MaxNLocator
 
     if not levels:
         style.nothing(axes)
     if key == "distance":
-        axes.set_ylim(bottom=0)
         axes.grid(axis="y")
+        if levels and max(levels) > DIVERGED * median(levels) > 0:
+            axes.set_yscale("log")
+            return True
+        axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(MaxNLocator(5))
-        return
+        return False
     style.level(axes, initial)
     if key == "r_acc":
         style.percent_axis(axes, "y", *style.zoom(levels + ([initial] if initial is not None else []), 0.1))
     else:
         style.remembered_axis(axes, "y")
+    return False
 
 
 _MARK: dict[str, Any] = {"markersize": 6.5, "markeredgecolor": style.PAPER, "markeredgewidth": 0.5}
