@@ -126,6 +126,7 @@ def test_a_method_that_diverges_does_not_flatten_the_others(results: Any, curves
     assert (plain.axes[2].get_yscale(), far.axes[2].get_yscale()) == ("linear", "log")
     words = [[text.get_text() for text in f.axes[2].findobj(Text)] for f in (plain, far)]
     assert ["Distance from the initial model (logarithmic)" in w for w in words] == [False, True]
+    assert not [word for word in texts(figures.files(results, curves, "CN=5")["convergence.svg"]) if "$" in word]
 
 
 def test_recovery_begins_where_it_begins(results: Any) -> None:

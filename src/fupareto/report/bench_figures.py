@@ -104,7 +104,7 @@ def _finish(axes: "Axes", key: str, levels: list[float], initial: float | None) 
     if key == "distance":
         axes.grid(axis="y")
         if levels and max(levels) > DIVERGED * median(levels) > 0:
-            axes.set_yscale("log")
+            style.logarithmic_axis(axes, levels)
             return True
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(MaxNLocator(5))

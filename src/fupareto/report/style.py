@@ -165,6 +165,17 @@ def remembered_axis(axes: "Axes", which: str, low: float = -0.0012, high: float 
     axes.grid(axis="x" if which == "x" else "y")
 
 
+def logarithmic_axis(axes: "Axes", values: Sequence[float]) -> None:
+    """A logarithmic axis with a number at every power of ten, or at more where the values span less than two."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axes.set_yscale("log")
+    near = max(values) < 100 * min(values)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if near else (1.0,)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
 def round_ticks(width: float) -> "MaxNLocator":
     """Whole, round numbers of rounds, as many as the width bears."""
     from matplotlib.ticker import MaxNLocator

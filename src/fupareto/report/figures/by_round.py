@@ -126,17 +126,6 @@ def _tried(record: dict[str, Any]) -> list[float]:
     return [step for step in map(_positive, record.get("tried") or []) if step is not None]
 
 
-def _logarithmic(axes: "Axes", values: list[float]) -> None:
-    """A logarithmic axis with a number at every power of ten, or at more where the values span less than two."""
-    from matplotlib.ticker import LogLocator, NullLocator
-
-    axes.set_yscale("log")
-    near = max(values) < 100 * min(values)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if near else (1.0,)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-
-
 def _steps(axes: "Axes", history: list[dict[str, Any]]) -> None:
     """The accepted step of every round on a logarithmic axis, and a thin line over all that were tried."""
     places = positions(history)
@@ -148,7 +137,7 @@ def _steps(axes: "Axes", history: list[dict[str, Any]]) -> None:
             ranges[1].extend((min(tried), max(tried), float("nan")))
             if outcome(record) == FAILED:
                 steps[place] = min(tried)
-    _logarithmic(axes, [value for value in (*ranges[1], *steps.values()) if value == value])
+    style.logarithmic_axis(axes, [value for value in (*ranges[1], *steps.values()) if value == value])
     axes.plot(*ranges, color=style.MUTED, linewidth=0.7, zorder=2)
     for phase, points in by_outcome(history, steps).items():
         axes.plot(*zip(*thin(points), strict=True), **style.phase_mark(phase), zorder=3)
