@@ -11,6 +11,7 @@ import pytest
 
 from fupareto import config, experiment
 from fupareto.errors import UserError
+from fupareto.federation.validity import diverged
 from fupareto.runs import Run
 
 TINY = config.validate(
@@ -192,3 +193,18 @@ def test_method_without_a_name_for_its_stage_is_measured(finished: Path, tmp_pat
     assert list(run.summary["stages"]) == ["initial", "unlearned"]
     assert run.summary["final"] == "unlearned"
     assert run.summary["phases"] == {"improve": 0, "expand": 0, "failed": 0}
+
+
+def test_training_that_has_diverged_stops(tmp_path: Path) -> None:
+    """Nobody waits for the last of two thousand rounds that cannot move the model any more."""
+    ruined = TINY.model_copy(update={"train": TINY.train.model_copy(update={"rounds": 9, "lr": 1e30})})
+    for resume in (False, True):
+        with pytest.raises(UserError, match=r"diverged: in rounds \d to \d nobody.* not finite.*lower rate"):
+            experiment.train(ruined, tmp_path / "run", resume=resume)
+    assert len(Run(tmp_path / "run").rounds()) == 6  # each time three, and none is lost
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_silence_is_not_divergence() -> None:
+    assert not diverged({"1": "answered with numbers that are not finite", "2": "did not answer in 5 s"})
+    assert not diverged({})

@@ -12,10 +12,13 @@ from fupareto.audit import stages as audit
 from fupareto.errors import UserError
 from fupareto.federation.base import Federation
 from fupareto.federation.request import Request
+from fupareto.federation.validity import diverged
 from fupareto.methods.base import Method
 from fupareto.runs import STAGES, Memory, Run
 
 Sides = tuple[tuple[str, ...], tuple[str, ...]]  # forget set, retained set
+PATIENCE = 3  # rounds in a row that ruined everybody's model: training has diverged and nothing will bring it back
+
 Watch = Callable[[dict[str, Any]], None]  # called with every round's record
 
 
@@ -62,6 +65,7 @@ def run(
         if state.stage != "initial":  # training ends with the initial model, everything else starts with it
             place.save_model("initial", federation.layout.named(w0))
         place.save_state(state)
+    ruined = 0
     while not state.done:
         before, stage = (federation.traffic.up, federation.traffic.down), state.stage
         start = time.perf_counter()
@@ -85,6 +89,13 @@ def run(
         place.save_state(state)
         if watch:
             watch(record)
+        nobody = state.record.get("step") is None and diverged(state.record.get("missing", {}))
+        ruined = ruined + 1 if nobody and stage == "initial" else 0
+        if ruined == PATIENCE:
+            raise UserError(
+                f"training has diverged: in rounds {state.round - PATIENCE + 1} to {state.round} nobody's model"
+                f" could be used ({next(iter(state.record['missing'].values()))}); train again, at a lower rate"
+            )
     return Outcome(federation, place, sides, about.words() if about else "")
 
 

@@ -1,5 +1,7 @@
 """Can an answer be used? Whatever somebody else's code has put into it, this says so before a method sees it."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -37,6 +39,7 @@ _EXPECTED: dict[type[Question], type[Answer]] = {
 }
 
 
+NUMBERS = "answered with numbers"  # so begins every reason that tells of a model that has diverged
 LARGEST = 1e10  # no weight and no derivative of a model that works is beyond it, and one such client ruins a mean
 
 
@@ -46,6 +49,11 @@ def flaw(question: Question, answer: Answer | Failure, size: int) -> str | None:
         return answer.reason if isinstance(answer, Failure) else _flaw(question, answer, size)
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         return f"answered with something malformed: {type(error).__name__}: {error}"
+
+
+def diverged(missing: Mapping[str, str]) -> bool:
+    """Say whether all who are missing are so because of their numbers: they were there, and their models are ruined."""
+    return bool(missing) and all(reason.startswith(NUMBERS) for reason in missing.values())
 
 
 def _flaw(question: Question, answer: Answer, size: int) -> str | None:
@@ -70,7 +78,7 @@ def _flaw(question: Question, answer: Answer, size: int) -> str | None:
             if logits.dim() != 2 or tuple(labels.shape) != (len(logits),) or not len(logits):
                 return f"answered with outputs of shape {tuple(logits.shape)} for labels of {tuple(labels.shape)}"
             if not bool(torch.isfinite(logits).all()):
-                return "answered with numbers that are not finite"
+                return f"{NUMBERS} that are not finite"
             if labels.dtype != torch.int64 or not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[1]:
                 return f"answered with labels that are not classes 0 to {logits.shape[1] - 1}"
         case Losses(losses=losses):
@@ -87,7 +95,7 @@ def _flaw(question: Question, answer: Answer, size: int) -> str | None:
 def _implausible(vector: Tensor) -> str | None:
     low, high = (float(end) for end in torch.aminmax(vector))
     if not np.isfinite(low + high):
-        return "answered with numbers that are not finite"
+        return f"{NUMBERS} that are not finite"
     if max(-low, high) > LARGEST:
-        return f"answered with numbers as large as {max(-low, high):.1e}, beyond {LARGEST:.0e}"
+        return f"{NUMBERS} as large as {max(-low, high):.1e}, beyond {LARGEST:.0e}"
     return None
