@@ -17,9 +17,8 @@ from fupareto.methods.base import Method
 from fupareto.runs import STAGES, Memory, Run
 
 Sides = tuple[tuple[str, ...], tuple[str, ...]]  # forget set, retained set
-PATIENCE = 3  # rounds in a row that ruined everybody's model: training has diverged and nothing will bring it back
-
 Watch = Callable[[dict[str, Any]], None]  # called with every round's record
+PATIENCE = 3  # rounds in a row that ruined everybody's model: training has diverged and nothing will bring it back
 
 
 @dataclass
