@@ -15,8 +15,7 @@ sample: a front of other clients is not known to be near. What expansions may co
 together (``expansion.calm_losses``), and rounds without a step count whoever was asked: three samples that find none
 are more reason to halve the rate, not less.
 
-Where the paper contradicts itself the default is the reading that its text argues for, and
-the preset ``fupareto:paper`` is the literal one; docs/methods.md lists the differences.
+What can be chosen, the paper's literal reading and the ablations are in methods/fupareto_options.py.
 
 Storage: w0, and two gradients per forget client during recovery. Communication per round and client asked: one model
 down, one gradient up, one direction down; the line search adds scalars only.
@@ -24,7 +23,7 @@ down, one gradient up, one direction down; the line search adds scalars only.
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -34,40 +33,15 @@ from fupareto.federation.base import Federation
 from fupareto.federation.collected import Local, Missing
 from fupareto.federation.request import Request
 from fupareto.losses import Loss
-from fupareto.methods.base import Method, State, positive, sample_size, share
+from fupareto.methods.base import State
 from fupareto.methods.expansion import calm_losses, expansion_direction, fall_back
+from fupareto.methods.fupareto_options import FUParetoOptions
 from fupareto.methods.objectives import Objectives, Rule, Search, search
 from fupareto.methods.recovery import anchor, guards, recovery_direction
 from fupareto.pareto import Array, angle, combine, guidance, trial_steps
 from fupareto.pareto.direction import length
 
 CE = Loss("ce")
-PAPER: dict[str, Any] = {  # the literal reading, misprints included
-    "mbs_form": "printed",
-    "armijo": "printed",
-    "guidance_scale": "exact",
-    "equal_norms": False,
-    "rescale": False,
-    "expansion_guidance": "all",
-    "expansion_fallback": "skip",
-    "expansion_harm": None,
-    "gradient": "pseudo",
-    "search_mode": "train",
-    "recovery": "printed",
-    "recovery_search": False,
-    "enough": 0.0,
-}
-
-ABLATIONS: dict[str, dict[str, Any]] = {  # the paper's M1 to M8
-    "m1": {"naive": True},
-    "m2": {"guidance": "off"},
-    "m3": {"guidance": "uniform"},
-    "m4": {"expansion_guidance": "off"},
-    "m5": {"expansion_projection": False},
-    "m6": {"expansion_large_steps": True},
-    "m7": {"loss": "uce"},
-    "m8": {"loss": "kl"},
-}
 
 
 @dataclass(frozen=True)
@@ -86,83 +60,16 @@ class FUParetoState(State):
 
 
 @dataclass(frozen=True)
-class FUPareto(Method):
+class FUPareto(FUParetoOptions):
     """Forget clients by Pareto-augmented optimisation."""
 
     name: ClassVar[str] = "fupareto"
     state: ClassVar[type[State]] = FUParetoState
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": PAPER, **ABLATIONS}
-    from_training: ClassVar[tuple[str, ...]] = ("batch_size",)
-
-    rounds: int = 100
-    recovery_rounds: int = 100
-    lr: float = 0.02  # eta_0, the middle of the search range
-    recovery_lr: float | None = None  # eta_0 of recovery; None: lr / 400, the ratio of FedOSD's published rates
-    decay: float = 0.999  # of the rates, per round
-    s: int = 3  # breadth of the line search: steps from 2^s eta to 2^-s eta
-    loss: Literal["mbs", "uce", "kl", "ascent"] = "mbs"
-    delta: float = 1e-3  # margin of MBS
-    mbs_form: Literal["separating", "printed"] = "separating"
-    gradient: Literal["full", "pseudo"] = "full"
-    batch_size: int = 200  # of pseudo-gradients
-    participation: float = 1.0  # share of those who stay that is asked in a round
-    beta: float = 1e-4  # sufficient decrease
-    armijo: Literal["descent", "printed"] = "descent"
-    search_mode: Literal["eval", "train"] = "eval"  # train: dropout stays active in the search
-    guidance: Literal["forget-first", "uniform", "off"] = "forget-first"
-    guidance_scale: Literal["unit", "exact"] = "unit"
-    guidance_min_angle: float = 0.0  # degrees between losses and preference from which the guidance acts
-    equal_norms: bool = True  # bring gradients to one length before solving
-    rescale: bool = True  # bring the direction to the length of the mean gradient
-    expansion_guidance: Literal["forget", "all", "off"] = "forget"
-    expansion_projection: bool = True
-    expansion_large_steps: bool = False  # search from 2^s eta instead of eta
-    expansion_fallback: Literal["best", "min_step", "skip"] = "best"  # when no expansion step passes
-    expansion_harm: float | None = 1.0  # share by which expansions may raise the retained clients' mean loss; None: any
-    same_round_expansion: bool = False  # expand in the round whose improvement failed
-    recovery: Literal["guard", "away", "printed", "project", "none"] = "guard"  # see methods/recovery.py
-    recovery_search: bool = True
-    enough: float = 3e-4  # a loss that counts as forgotten: up to it, a forget client vetoes nothing
-    naive: bool = False  # follow the mean forget gradient by eta, whatever it does to those who stay
-    stop_when_forgotten: bool = False  # end unlearning as soon as no forget client has a gradient left
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive(rounds=self.rounds, lr=self.lr, batch_size=self.batch_size)
-        share(decay=self.decay, participation=self.participation)
-        if self.recovery_lr is not None:
-            positive(recovery_lr=self.recovery_lr)
-        if not 0 <= self.s <= 30:
-            raise ValueError(f"s must lie between 0 and 30, not {self.s}")
-        if self.recovery_rounds < 0:
-            raise ValueError(f"recovery_rounds must not be negative, not {self.recovery_rounds}")
-        if self.expansion_harm is not None and self.expansion_harm < 0:
-            raise ValueError(f"expansion_harm must not be negative, not {self.expansion_harm}")
-        if self.enough < 0:
-            raise ValueError(f"enough must not be negative, not {self.enough}")
-        if not 0 < self.beta < 1:
-            raise ValueError(f"beta must lie between 0 and 1, not {self.beta}")
-
-    @property
-    def budget(self) -> int:
-        """Return unlearning and recovery rounds together."""
-        return self.rounds + self.recovery_rounds
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> FUParetoState:
         """Start improving from ``w0``."""
         forget, retained = self.sides(federation, request)
         return FUParetoState(w=w0, forget=forget, retained=retained, seed=seed, w0=w0, rate=self.lr)
-
-    def rows(self, forget: int, retained: int) -> int:
-        """Hold w0 and the gradients of everybody asked; in recovery the guards, thrice while a state is saved."""
-        asked = sample_size(retained, self.participation)
-        guards = (2 * forget if self.recovery == "guard" else 1) if self.recovery_rounds else 0
-        return 1 + max(forget + asked, asked + guards, 3 * guards)
-
-    @property
-    def local_batch(self) -> int:
-        """Clients train for pseudo-gradients only."""
-        return self.batch_size if self.gradient == "pseudo" else 1
 
     def step(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         """One round: recover, or expand after a failed improvement, or improve; then see whether the stage is over."""
@@ -175,44 +82,23 @@ class FUPareto(Method):
     # Unlearning ------------------------------------------------------------------------------------------------
 
     def _unlearn(self, federation: Federation, state: FUParetoState) -> FUParetoState:
-        losses = self._losses(state)
+        """Improve; where the last improvement failed, the model is near the front, and this round expands it."""
+        losses = {**dict.fromkeys(state.forget, self.forgetting), **dict.fromkeys(state.sample, CE)}
         objectives = self._ask(federation, state, losses)
         for side, ids in (("forget", state.forget), ("retained", state.retained)):
             if not objectives.of_clients(ids) and not (self.naive and side == "retained"):
                 return self._stay(state, "expand" if state.expand_next else "improve", objectives, side)
         if self.naive:
             return self._moved(state, "descend", objectives, self._naive(state, objectives))
-        missing: Missing = {}
-        if not state.expand_next:
-            coefficients = self._improvement(state, objectives)
-            steps = trial_steps(self._eta(state), self.s, enlarge=True)
-            found = search(federation, state.w, objectives, coefficients, steps, losses, self._rule(state))
-            expand = found.accepted is None and bool(objectives.unfinished(state.forget))
-            if not (expand and self.same_round_expansion):
-                return self._moved(state, "improve", objectives, found, expand_next=expand)
-            missing = found.missing
-        span = state.sample if self.expansion_projection else ()
-        how = (self.expansion_guidance, self.guidance_scale, self.rescale)
-        coefficients = expansion_direction(objectives, state.forget, span, *how)
-        steps = trial_steps(self._eta(state), self.s, enlarge=self.expansion_large_steps)
-        vetoes = {i: losses[i] for i in state.forget}
-        others = {} if self.expansion_harm is None else {i: losses[i] for i in state.sample}
-        calm = calm_losses(state.calm, objectives.losses_of(state.sample), state.raised)
-        harm = self.expansion_harm or 0.0
-        rule = self._rule(state)
-        found = search(federation, state.w, objectives, coefficients, steps, vetoes, rule, True, others, calm, harm)
-        found = dataclasses.replace(fall_back(found, self.expansion_fallback), missing={**missing, **found.missing})
-        raised = found.harm or (state.raised if state.calm else 1.0)
-        return dataclasses.replace(self._moved(state, "expand", objectives, found), calm=calm, raised=raised)
-
-    def _naive(self, state: FUParetoState, objectives: Objectives) -> Search:
-        """Take the mean forget gradient and a step of eta, unasked (ablation M1)."""
-        forget = objectives.of_clients(state.forget)
-        mean = np.zeros(len(objectives.gram))
-        mean[forget] = 1.0 / len(forget)
-        if length(objectives.gram, mean) == 0.0:  # everybody has forgotten
-            return Search()
-        return Search(combine(mean, objectives.rows), self._eta(state), cosines=objectives.cosines(mean))
+        if state.expand_next:
+            return self._expand(federation, state, objectives, losses)
+        steps = trial_steps(self._eta(state), self.s, enlarge=True)
+        direction = self._improvement(state, objectives)
+        found = search(federation, state.w, objectives, direction, steps, losses, self._rule(state))
+        at_front = found.accepted is None and bool(objectives.unfinished(state.forget))
+        if at_front and self.same_round_expansion:
+            return self._expand(federation, state, objectives, losses, found.missing)
+        return self._moved(state, "improve", objectives, found, expand_next=at_front)
 
     def _improvement(self, state: FUParetoState, objectives: Objectives) -> Array | None:
         """Pareto improvement: the min-norm point of all live gradients and the fairness guidance, eqs. (4) and (5)."""
@@ -227,6 +113,42 @@ class FUPareto(Method):
                 hull = np.vstack([hull, h * objectives.scale])
         return objectives.descent(hull, objectives.mean_length(live) if self.rescale else None)
 
+    def _expand(
+        self,
+        federation: Federation,
+        state: FUParetoState,
+        objectives: Objectives,
+        losses: dict[str, Loss],
+        missing: Missing | None = None,
+    ) -> FUParetoState:
+        """Pareto expansion: the forget clients alone decide on the step, off everybody else's gradients.
+
+        Those who stay have no veto, but what all expansions since the last improvement cost them is limited.
+        ``missing`` are those who fell silent when an improvement was tried in the same round.
+        """
+        span = state.sample if self.expansion_projection else ()
+        how = (self.expansion_guidance, self.guidance_scale, self.rescale)
+        direction = expansion_direction(objectives, state.forget, span, *how)
+        steps = trial_steps(self._eta(state), self.s, enlarge=self.expansion_large_steps)
+        vetoes = {i: losses[i] for i in state.forget}
+        others = {} if self.expansion_harm is None else {i: losses[i] for i in state.sample}
+        calm = calm_losses(state.calm, objectives.losses_of(state.sample), state.raised)
+        harm, rule = self.expansion_harm or 0.0, self._rule(state)
+        found = search(federation, state.w, objectives, direction, steps, vetoes, rule, True, others, calm, harm)
+        found = fall_back(found, self.expansion_fallback)
+        found = dataclasses.replace(found, missing={**(missing or {}), **found.missing})
+        raised = found.harm or (state.raised if state.calm else 1.0)
+        return dataclasses.replace(self._moved(state, "expand", objectives, found), calm=calm, raised=raised)
+
+    def _naive(self, state: FUParetoState, objectives: Objectives) -> Search:
+        """Take the mean forget gradient and a step of eta, unasked (ablation M1)."""
+        forget = objectives.of_clients(state.forget)
+        mean = np.zeros(len(objectives.gram))
+        mean[forget] = 1.0 / len(forget)
+        if length(objectives.gram, mean) == 0.0:  # everybody has forgotten
+            return Search()
+        return Search(combine(mean, objectives.rows), self._eta(state), cosines=objectives.cosines(mean))
+
     def _end_unlearning(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         forgotten = self.stop_when_forgotten and state.record["forgotten"]
         if state.round < self.rounds and not forgotten and not self._stuck(state, self.lr):
@@ -235,7 +157,7 @@ class FUPareto(Method):
             return dataclasses.replace(state, done=True)
         state = self._guarded(federation, state) if self.recovery == "guard" else state
         return dataclasses.replace(
-            state, stage="recovered", rate=self._recovery_lr, stalled=0, started=state.round, expand_next=False
+            state, stage="recovered", rate=self.recovery_rate, stalled=0, started=state.round, expand_next=False
         )
 
     # Recovery --------------------------------------------------------------------------------------------------
@@ -260,20 +182,11 @@ class FUPareto(Method):
             found = dataclasses.replace(found, accepted=self._eta(state))
         return self._moved(state, "recover", objectives, found)
 
-    @property
-    def _recovery_lr(self) -> float:
-        return self.lr / 400 if self.recovery_lr is None else self.recovery_lr
-
     def _end_recovery(self, state: FUParetoState) -> FUParetoState:
         over = state.round - state.started >= self.recovery_rounds
-        return dataclasses.replace(state, done=over or self._stuck(state, self._recovery_lr))
+        return dataclasses.replace(state, done=over or self._stuck(state, self.recovery_rate))
 
     # Both stages -----------------------------------------------------------------------------------------------
-
-    def _losses(self, state: FUParetoState) -> dict[str, Loss]:
-        options = {"delta": self.delta, "form": self.mbs_form} if self.loss == "mbs" else {}
-        forgetting = Loss(self.loss, **options)
-        return {**dict.fromkeys(state.forget, forgetting), **dict.fromkeys(state.sample, CE)}
 
     def _eta(self, state: FUParetoState) -> float:
         return state.rate * self.decay**state.round
@@ -285,7 +198,7 @@ class FUPareto(Method):
         pseudo = Local(self._eta(state), 1, self.batch_size, seed) if self.gradient == "pseudo" else None
         again = state.stage == "unlearned"  # where searches fail; recovery has guards to hold instead
         answer = federation.gradients(state.w, losses, pseudo, self.search_mode, seed, keep=again)
-        enough = dict.fromkeys(state.forget, self.enough) if self._ends else None
+        enough = dict.fromkeys(state.forget, self.enough) if self.ends else None
         return Objectives.of(answer, self.equal_norms, extra, enough)
 
     def _rule(self, state: FUParetoState) -> Rule:
@@ -325,12 +238,7 @@ class FUPareto(Method):
         return dataclasses.replace(stayed, rate=state.rate, stalled=state.stalled, record=record)
 
     def _forgotten(self, state: FUParetoState, objectives: Objectives) -> bool:
-        return self._ends and objectives.forgotten(state.forget, self.enough)
-
-    @property
-    def _ends(self) -> bool:
-        """Whether the forgetting loss has an end; gradient ascent has none."""
-        return self.loss != "ascent"
+        return self.ends and objectives.forgotten(state.forget, self.enough)
 
     def _stuck(self, state: FUParetoState, start: float) -> bool:
         return state.rate < start * 2.0**-6
