@@ -213,3 +213,15 @@ def test_the_terminal_fits_80_columns(results: Any) -> None:
     assert "(1) FedAU, CN=5, not applicable: needs | a _history_" in text
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_says_where_there_was_little_to_forget(results: Any) -> None:
+    assert not any("hardly knows" in note for note in bench.table(results).notes)
+    for c in results["cells"]:
+        if c["setting"] == "CN=1" and "stages" in c:
+            c["stages"]["initial"]["asr"] = 0.1
+    notes = [note for note in bench.table(results).notes if "hardly knows" in note]
+    assert [note.partition(":")[0] for note in notes] == ["CN=1"]
+    assert "ASR 0.100" in notes[0]
+    assert "CN=1: w0 hardly knows" in bench.markdown(results)
+    assert not any("hardly knows" in note for note in bench.table(results, "CN=5").notes)

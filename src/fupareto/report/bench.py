@@ -27,6 +27,7 @@ __all__ = ["aggregate", "costs", "files", "latex", "markdown", "spread", "table"
 
 LACKING = "not applicable"
 NONE = "–"
+FAINT = 0.25  # below it, an initial model knows too little of those who leave for a table to show how it is forgotten
 
 
 # What was measured -----------------------------------------------------------------------------------------------
@@ -50,9 +51,8 @@ def table(results: Results, only: str | None = None) -> Sheet:
             texts.append(_measures(results, row) if row else marks.lacking(results, setting["name"], label))
             texts += [_cell(printed(results, setting, label, stage))] if setting["paper"] else []
         rows.append([label, stage, *texts])
-    return Sheet(
-        _title(results, only), columns, 2, _grouped(rows), _about(results), [*marks.notes, *_gaps(results, settings)]
-    )
+    notes = [*marks.notes, *_faint(results, settings), *_gaps(results, settings)]
+    return Sheet(_title(results, only), columns, 2, _grouped(rows), _about(results), notes)
 
 
 def _title(results: Results, only: str | None) -> str:
@@ -125,6 +125,20 @@ class _Marks:
             known.append(note)
             self.notes.append(f"({len(known)}) {note}")
         return f"{word} ({known.index(note) + 1})"
+
+
+def _faint(results: Results, settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say where the initial model has hardly learnt what is to be forgotten: every method looks good there."""
+    names, notes = [s["name"] for s in settings], []
+    for row in aggregate(results):
+        key = known_by(results, row.setting)
+        known = row.mean[key]
+        if row.label == INITIAL and row.setting in names and known is not None and known < FAINT:
+            notes.append(
+                f"{row.setting}: {INITIAL} hardly knows what is to be forgotten ({known_as(key)} {_three(known)}), so this "
+                "says little about forgetting; training longer or in smaller batches would."
+            )
+    return notes
 
 
 def _gaps(results: Results, settings: Sequence[Mapping[str, Any]]) -> list[str]:
