@@ -10,7 +10,10 @@ from fupareto.report.aggregate import aggregate
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "results.md").read_text()
 LINES = [line.replace("*", "") for line in PAGE.splitlines() if line.startswith("|")]
-TABLES = ("table1-fmnist", "table1-gtsrb", "table1-cifar100", "convergence-cifar10", "ablation-fmnist", "fupga-fmnist")
+TABLES = (
+    *("table1-fmnist", "table1-gtsrb", "table1-cifar100", "convergence-cifar10", "ablation-fmnist", "fupga-fmnist"),
+    *("sequential-fmnist", "heterogeneity-fmnist", "population-fmnist"),
+)
 
 
 def short(value: float | None) -> str:
