@@ -135,8 +135,8 @@ def _faint(results: Results, settings: Sequence[Mapping[str, Any]]) -> list[str]
         known = row.mean[key]
         if row.label == INITIAL and row.setting in names and known is not None and known < FAINT:
             notes.append(
-                f"{row.setting}: {INITIAL} hardly knows what is to be forgotten ({known_as(key)} {_three(known)}), so this "
-                "says little about forgetting; training longer or in smaller batches would."
+                f"{row.setting}: {INITIAL} hardly knows what is to be forgotten ({known_as(key)} {_three(known)}), so "
+                "this says little about forgetting; training longer or in smaller batches would."
             )
     return notes
 
