@@ -243,7 +243,7 @@ def test_a_link_out_of_the_folder_is_refused(server: Server, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["set.zip", "set.tar.gz"])
-@pytest.mark.parametrize("content", [b"<html>", gzip.compress(b"no tar")])
+@pytest.mark.parametrize("content", [b"<html>", gzip.compress(b"no tar")], ids=["page", "no tar"])
 def test_a_file_that_is_no_archive(server: Server, tmp_path: Path, name: str, content: bytes) -> None:
     with pytest.raises(UserError, match="cannot be unpacked"):
         get("toy", tmp_path, None, {"toy": [server.remote(name, content)]})
