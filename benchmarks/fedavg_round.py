@@ -29,7 +29,7 @@ from cases import BATCH, CASES, TINY, Case, Client
 from common import RESULTS, interleaved, ratios, seconds, skip, spread, write
 from fupareto import parameters
 from fupareto.federation import Local, SimulatedFederation
-from fupareto.losses import Loss
+from fupareto.tasks.losses import Loss
 from peers import Peer
 
 CORES = os.cpu_count() or 1

@@ -25,7 +25,7 @@ from flower.example import APP, data, model
 from flower.processes import deployment
 from fupareto import FedAvg, FUPareto
 from fupareto.methods import Method
-from fupareto.runs import Run
+from fupareto.run.directory import Run
 from fupareto.versions import versions
 
 CLIENTS = ("0", "1", "2", "7")

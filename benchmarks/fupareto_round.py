@@ -25,14 +25,14 @@ from unittest import mock
 import torch
 
 import cases
-import fupareto.methods.fupareto as method
+import fupareto.methods.fupareto.method as method
 from common import RESULTS, interleaved, ratios, seconds, spread, write
 from fupareto import models, parameters
 from fupareto.federation import Request, SimulatedFederation
 from fupareto.federation.local import batches
 from fupareto.federation.questions import Answer, Failure, Gradient, Question, TrialLosses
-from fupareto.methods import objectives
-from fupareto.methods.fupareto import FUPareto, FUParetoState
+from fupareto.methods.fupareto import objectives
+from fupareto.methods.fupareto.method import FUPareto, FUParetoState
 
 SHAPE = (1, 28, 28)
 CORES = os.cpu_count() or 1

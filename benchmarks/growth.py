@@ -23,8 +23,8 @@ from torch import nn
 from common import RESULTS, TimedOut, exponent, isolated, memory_of, reset_peak, seconds, spread, write
 from fupareto import parameters
 from fupareto.federation import Request, SimulatedFederation
-from fupareto.losses import Loss
 from fupareto.methods import FedAvg, FUPareto, Method
+from fupareto.tasks.losses import Loss
 
 FEATURES, CLASSES = 64, 10
 LIMIT = 60.0  # seconds for a point, building and first round included

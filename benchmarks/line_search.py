@@ -25,7 +25,7 @@ from fupareto.errors import UserError
 from fupareto.federation import SimulatedFederation
 from fupareto.federation.questions import Answer, Failure, Question, TrialLosses
 from fupareto.pareto import trial_steps
-from fupareto.runs import Run
+from fupareto.run.directory import Run
 
 EXPERIMENTS = RESULTS.parent / "experiments"
 

@@ -18,7 +18,7 @@ from common import RESULTS, seconds, spread, write
 from fupareto import parameters
 from fupareto.federation.local import descend
 from fupareto.federation.questions import Train
-from fupareto.losses import Loss
+from fupareto.tasks.losses import Loss
 
 PARTS = {  # what operators are, by a part of their names; the first that fits
     "convolution, backward": ("convolution_backward",),

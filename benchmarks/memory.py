@@ -18,10 +18,11 @@ from typing import Any
 import torch
 
 from common import RESULTS, isolated, memory_of, reset_peak, write
-from fupareto import api, memory, models, parameters
+from fupareto import api, models, parameters
 from fupareto.federation import SimulatedFederation
 from fupareto.federation.local import batch_size
 from fupareto.methods import FUPareto
+from fupareto.run import budget
 
 FORGET, FEW, FULL = 5, 4, 6  # clients that leave; samples of most clients; clients with a full batch
 LIMIT = 1800.0
@@ -48,7 +49,7 @@ class Case:
         federation = SimulatedFederation(module, data, workers=2)
         method = FUPareto(rounds=2, recovery_rounds=1)
         w = parameters.read(module)
-        predicted = memory.need(method, federation, FORGET, self.clients - FORGET)
+        predicted = budget.need(method, federation, FORGET, self.clients - FORGET)
         before = reset_peak()
         with tempfile.TemporaryDirectory() as place:
             api.unlearn(federation, w, list(data)[:FORGET], method, out=Path(place) / "run", measure_every=0)

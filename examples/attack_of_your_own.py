@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from fupareto import experiment as experiments
-from fupareto.audit import membership
-from fupareto.audit.outputs import outputs
+from fupareto.audit.attacks import membership
+from fupareto.audit.attacks.outputs import outputs
 from fupareto.federation import Request
-from fupareto.runs import Run
+from fupareto.run.directory import Run
 
 
 def attacked(path: Path) -> dict[str, dict[str, float]]:

@@ -12,10 +12,11 @@ from torch import Tensor
 import fupareto
 from elsewhere import Elsewhere, another_device
 from federation.worlds import FEATURES, FORGET, IMAGES, Factory, clients, normed, plain, start
-from fupareto import UserError, api, auditing, serial
+from fupareto import UserError, api, serial
+from fupareto.audit import assemble
 from fupareto.federation import Local, Request, SimulatedFederation
+from fupareto.federation.history import History
 from fupareto.federation.simulated import usable
-from fupareto.history import History
 from fupareto.methods import FedAvg, FUPareto, Method
 from fupareto.methods.registry import METHODS, find
 from fupareto.methods.sequential import Sequential
@@ -131,7 +132,7 @@ def test_a_run_that_was_cut_off_goes_on_there(tmp_path: Path) -> None:
 
 
 def test_the_audit_and_its_report_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auditing, "RELEARNING_ROUNDS", 2)
+    monkeypatch.setattr(assemble, "RELEARNING_ROUNDS", 2)
     method = FUPareto(rounds=2, recovery_rounds=1, lr=1.0)
 
     def run(federation: SimulatedFederation) -> list[Any]:

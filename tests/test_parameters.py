@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from fupareto import parameters
 from fupareto.errors import UserError
 from fupareto.federation import Local, SimulatedFederation
-from fupareto.losses import Loss
 from fupareto.models import MODELS, build
 from fupareto.parameters import Layout
+from fupareto.tasks.losses import Loss
 
 
 def normed() -> nn.Module:

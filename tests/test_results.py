@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fupareto.report.aggregate import aggregate
+from fupareto.report.bench.aggregate import aggregate
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "results.md").read_text()

@@ -29,8 +29,8 @@ from fupareto.federation.questions import (
     TrialLosses,
     Types,
 )
-from fupareto.losses import Loss
 from fupareto.methods.base import State
+from fupareto.tasks.losses import Loss
 
 EVERY_TYPE: dict[str, Any] = {**Types.questions, **Types.answers}
 

@@ -7,8 +7,8 @@ if TYPE_CHECKING:
     from fupareto.api import Result, simulate, train, unlearn
     from fupareto.errors import UserError
     from fupareto.federation import Federation, Local, Request
-    from fupareto.losses import Loss
     from fupareto.methods import FedAvg, FUPareto, Method
+    from fupareto.tasks.losses import Loss
 
 __all__ = [
     "FUPareto",
@@ -29,7 +29,7 @@ _HOMES = {
     "api": ("Result", "simulate", "train", "unlearn"),
     "errors": ("UserError",),
     "federation": ("Federation", "Local", "Request"),
-    "losses": ("Loss",),
+    "tasks.losses": ("Loss",),
     "methods": ("FUPareto", "FedAvg", "Method"),
 }
 

@@ -9,19 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fupareto import auditing, memory, parameters, runner
-from fupareto.audit.verdict import Thresholds
-from fupareto.auditing import Truth
+from fupareto import parameters
+from fupareto.audit import assemble
+from fupareto.audit.assemble import Truth
+from fupareto.audit.checks import Thresholds
 from fupareto.errors import UserError
 from fupareto.federation import Federation, Request, SimulatedFederation
 from fupareto.federation.collected import Local
+from fupareto.federation.history import PARTS, Plan
 from fupareto.federation.recording import record as recorded
 from fupareto.federation.samples import Samples, splits_of
-from fupareto.history import PARTS, Plan
 from fupareto.methods import FedAvg, FUPareto, Method
 from fupareto.report import render
-from fupareto.runner import Outcome, Watch
-from fupareto.runs import Memory, Run
+from fupareto.run import budget, loop
+from fupareto.run.directory import Memory, Run
+from fupareto.run.loop import Outcome, Watch
 from fupareto.versions import versions
 
 
@@ -72,7 +74,7 @@ class Result:
             name = self.outcome.place.path.name if isinstance(self.outcome.place, Run) else ""
             facts = {"name": name, "method": self.method.name, "dataset": "yours", "model": "yours", "seed": self.seed}
             created = datetime.now(UTC).isoformat(timespec="seconds")
-            self._summary = runner.summarise(self.outcome, {**facts, "versions": self._versions, "created": created})
+            self._summary = loop.summarise(self.outcome, {**facts, "versions": self._versions, "created": created})
             if isinstance(self.outcome.place, Run):
                 self.outcome.place.save_summary(self._summary)
         return self._summary
@@ -94,10 +96,10 @@ class Result:
         if retrained is not None:
             unknown = dict.fromkeys(("rounds", "seconds", "bytes_up", "bytes_down"))
             truth = Truth(_vector(self.outcome.federation, retrained), unknown)
-        found = auditing.audit(
+        found = assemble.audit(
             self.outcome, self.audit(), seed=self.seed, retrained=truth, local=training, thresholds=thresholds
         )
-        self._summary = auditing.with_membership(self.audit(), found)
+        self._summary = assemble.with_membership(self.audit(), found)
         if isinstance(self.outcome.place, Run):
             self.outcome.place.save_audit(found)
             self.outcome.place.save_summary(self._summary)
@@ -138,13 +140,13 @@ def train(
         raise UserError(f"no method {', '.join(unknown)} needs a history; those that do are {', '.join(PARTS)}")
     if record and out is None:
         raise UserError("a history is kept in a run directory; name one with out")
-    memory.check(method, federation, 0, len(federation.ids))
+    budget.check(method, federation, 0, len(federation.ids))
     place = _place(out, method, None, seed, resume, federation)
     if isinstance(place, Run):
         heads = federation.ids if "fedau" in record else ()
         plan = Plan(tuple(dict.fromkeys(record)), federation.ids, method.budget, keep, heads, seed)
         federation = recorded(federation, place.path / "history", plan)
-    outcome = runner.run(method, federation, w, None, seed=seed, place=place, measure_every=measure_every, watch=watch)
+    outcome = loop.run(method, federation, w, None, seed=seed, place=place, measure_every=measure_every, watch=watch)
     return Result(outcome, method, seed)
 
 
@@ -170,16 +172,14 @@ def unlearn(
     w = _vector(federation, w0)
     request = forget if isinstance(forget, Request) else Request(tuple(dict.fromkeys(map(str, forget))))
     federation = federation.divided(request)
-    memory.check(method, federation, *map(len, request.sides(federation.ids)))
+    budget.check(method, federation, *map(len, request.sides(federation.ids)))
     if out is not None:
         method.init(federation, w, request, seed)  # a request that it cannot answer should leave nothing behind
     place = _place(out, method, request, seed, resume, federation)
     begun = place.load_model("initial")
     if begun is not None and not torch.equal(federation.layout.flat(begun), w.cpu()):
         raise UserError(f"{out} began from another initial model; resume it with that one, or choose another out")
-    outcome = runner.run(
-        method, federation, w, request, seed=seed, place=place, measure_every=measure_every, watch=watch
-    )
+    outcome = loop.run(method, federation, w, request, seed=seed, place=place, measure_every=measure_every, watch=watch)
     return Result(outcome, method, seed)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fupareto.errors import UserError
-from fupareto.losses import Loss
+from fupareto.tasks.losses import Loss
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from fupareto import parameters
 from fupareto.audit.relearning import goal, relearn
 from fupareto.federation import SimulatedFederation
 from fupareto.federation.collected import Local
-from fupareto.losses import Loss
+from fupareto.tasks.losses import Loss
 
 
 def test_the_goal_is_nine_tenths_of_the_way() -> None:

@@ -24,8 +24,8 @@ from fupareto.federation.questions import (
     TrainWithin,
     Types,
 )
-from fupareto.losses import Loss
 from fupareto.parameters import Layout
+from fupareto.tasks.losses import Loss
 
 from .engines import BytesFederation, FaultyFederation, Reply, always
 from .worlds import Factory, clients, dropping, normed, plain, shape_of, start

@@ -26,8 +26,8 @@ from fupareto.federation.questions import (
     TrialLosses,
 )
 from fupareto.federation.request import Splits
-from fupareto.losses import Loss
 from fupareto.parameters import Layout
+from fupareto.tasks.losses import Loss
 
 from .worlds import CLASSES, FEATURES, Factory, clients, dropping, normed, plain, shape_of, start
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from fupareto import serial
 from fupareto.federation import Federation, Local, Request, SimulatedFederation
-from fupareto.losses import Loss
 from fupareto.methods import FedAvg, FUPareto, Method, State
+from fupareto.tasks.losses import Loss
 
 from .engines import BytesFederation
 from .worlds import CLASSES, FORGET, Factory, clients, dropping, normed, plain, shape_of, start, world

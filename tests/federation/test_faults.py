@@ -24,9 +24,9 @@ from fupareto.federation.questions import (
     Trained,
     TrialLosses,
 )
-from fupareto.losses import Loss
 from fupareto.methods import FedAvg, FUPareto
-from fupareto.methods.fupareto import FUParetoState
+from fupareto.methods.fupareto.method import FUParetoState
+from fupareto.tasks.losses import Loss
 
 from .engines import BytesFederation, Fault, FaultyFederation, Reply, always, only, silent
 from .worlds import FORGET, clients, plain, small, start, world

@@ -12,12 +12,12 @@ from torch import Tensor
 from fupareto import config, experiment, serial
 from fupareto.errors import UserError
 from fupareto.federation import Federation, Request
+from fupareto.federation.history import PARTS, History, Plan
 from fupareto.federation.questions import Question, Train, Trained, TrainHead
 from fupareto.federation.recording import Recording
-from fupareto.history import PARTS, History, Plan
-from fupareto.losses import Loss
 from fupareto.methods import FedAvg, State
-from fupareto.runs import Run
+from fupareto.run.directory import Run
+from fupareto.tasks.losses import Loss
 
 from .engines import BytesFederation, Fault, FaultyFederation, Reply, always, only, silent
 from .worlds import FORGET, Factory, clients, dropping, normed, plain, shape_of, start, world

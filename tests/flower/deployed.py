@@ -6,7 +6,7 @@ import torch
 
 import fupareto
 from fupareto import FUPareto
-from fupareto.runs import Run
+from fupareto.run.directory import Run
 
 CLIENTS = ("0", "1", "2", "7")
 METHOD = FUPareto(rounds=2, recovery_rounds=1, lr=0.3)

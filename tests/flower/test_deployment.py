@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import fupareto
-from fupareto.runs import Run
+from fupareto.run.directory import Run
 
 from .deployed import CLIENTS, assert_as_expected, config
 from .example import APP

@@ -12,10 +12,11 @@ from flwr.clientapp import ClientApp
 
 from federation.worlds import FORGET, clients, plain, start
 from fupareto import UserError, api
-from fupareto.federation import Local, Request, nodes
-from fupareto.federation.flower import FlowerFederation
+from fupareto.federation import Local, Request
 from fupareto.federation.questions import Failure, Losses, Trained, TrialLosses
-from fupareto.federation.records import (
+from fupareto.flower import add_unlearning, client_app, nodes
+from fupareto.flower.engine import FlowerFederation
+from fupareto.flower.records import (
     Envelope,
     answer_records,
     array_of,
@@ -23,9 +24,8 @@ from fupareto.federation.records import (
     read_answer,
     read_envelope,
 )
-from fupareto.flower import add_unlearning, client_app
-from fupareto.losses import Loss
 from fupareto.methods import FedAvg, FUPareto
+from fupareto.tasks.losses import Loss
 
 from .grid import Fault, LocalGrid, app_of, grid_of
 

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from federation.worlds import FORGET, Factory, clients, dropping, normed, plain, shape_of, start
-from fupareto import UserError, api, runner, serial
+from fupareto import UserError, api, serial
 from fupareto.federation import Federation, Local, Request, SimulatedFederation
-from fupareto.federation import flower as engine
-from fupareto.federation.flower import FlowerFederation
-from fupareto.flower import client_app
-from fupareto.history import History
-from fupareto.losses import Loss
+from fupareto.federation.history import History
+from fupareto.flower import client_app, engine
+from fupareto.flower.engine import FlowerFederation
 from fupareto.methods import FedAvg, FUPareto, Method, State
 from fupareto.methods.registry import METHODS, find
+from fupareto.run import loop
+from fupareto.tasks.losses import Loss
 
 from .grid import LocalGrid, grid_of
 
@@ -258,7 +258,7 @@ def test_a_client_that_does_not_say_what_it_holds() -> None:
 
 def test_outcomes_are_the_same_in_the_run_record() -> None:
     method = FUPareto(rounds=2, recovery_rounds=1, lr=0.3)
-    runs = [runner.run(method, f, start(), Request(FORGET)) for f in (simulated(), flower()[0])]
+    runs = [loop.run(method, f, start(), Request(FORGET)) for f in (simulated(), flower()[0])]
     keys = ("round", "stage", "phase", "step", "tried", "losses", "missing", "asr", "r_acc", "forget_acc")
     mine, theirs = ([{k: r.get(k) for k in keys} for r in run.place.rounds()] for run in runs)
     assert mine == theirs

@@ -14,14 +14,14 @@ from flwr.app import Context, Message, RecordDict
 import fupareto
 from federation.worlds import FORGET, clients, plain, start
 from fupareto import UserError, api
-from fupareto.certificate import certify
-from fupareto.federation import SimulatedFederation, nodes
-from fupareto.flower import server, server_app
+from fupareto.evidence import certify
+from fupareto.federation import SimulatedFederation
+from fupareto.flower import nodes, server, server_app
 from fupareto.flower.order import Order
 from fupareto.flower.server import serve
 from fupareto.methods import FUPareto
 from fupareto.parameters import Layout
-from fupareto.runs import Run
+from fupareto.run.directory import Run
 
 from .grid import LocalGrid, grid_of
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fupareto.federation.base import Federation
 from fupareto.federation.collected import Traffic
+from fupareto.federation.contract import Federation
 from fupareto.federation.questions import (
     Answer,
     Evaluate,
@@ -29,10 +29,10 @@ from fupareto.federation.questions import (
     TrialLosses,
 )
 from fupareto.federation.request import Request
-from fupareto.losses import Loss
 from fupareto.methods import Method
 from fupareto.parameters import Layout
 from fupareto.pareto import Array
+from fupareto.tasks.losses import Loss
 
 Sample = Callable[[Array, Loss], tuple[float, Array]]  # w, loss -> value and gradient
 

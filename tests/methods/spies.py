@@ -8,10 +8,10 @@ from torch import Tensor
 
 from fupareto import parameters
 from fupareto.federation import SimulatedFederation
-from fupareto.federation.base import Federation
+from fupareto.federation.contract import Federation
+from fupareto.federation.history import History, Plan
 from fupareto.federation.questions import Answer, Failure, Question
 from fupareto.federation.recording import Recording
-from fupareto.history import History, Plan
 from fupareto.methods import FedAvg
 
 from . import blobs

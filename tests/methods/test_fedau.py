@@ -12,8 +12,8 @@ from torch import Tensor
 from fupareto import parameters
 from fupareto.errors import UserError
 from fupareto.federation.baselines import wrong_labels
+from fupareto.federation.history import History, Plan
 from fupareto.federation.request import Request
-from fupareto.history import History, Plan
 from fupareto.methods.fedau import FedAU
 
 from . import blobs

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from fupareto.errors import UserError
+from fupareto.federation.history import History, Plan
 from fupareto.federation.questions import Train
 from fupareto.federation.request import Request
-from fupareto.history import History, Plan
 from fupareto.methods.federaser import FedEraser, calibrated
 from fupareto.methods.staged import StagedState
 from fupareto.parameters import Layout

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fupareto.federation.questions import PseudoGradient
 from fupareto.federation.request import Request
-from fupareto.losses import Loss
 from fupareto.methods.fedosd import FedOSD, orthogonal_steepest, without_
+from fupareto.tasks.losses import Loss
 
 from . import blobs
 from .quadratics import Client, QuadraticFederation, cosine, linear, vector, walk

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fupareto.federation.questions import PseudoGradient
 from fupareto.federation.request import Request
-from fupareto.losses import Loss
 from fupareto.methods.fugas import FUGAS
+from fupareto.tasks.losses import Loss
 
 from . import blobs
 from .quadratics import Client, QuadraticFederation, linear, vector, walk

@@ -14,11 +14,11 @@ from torch import Tensor
 from fupareto import parameters
 from fupareto.errors import UserError
 from fupareto.federation.baselines import into_ball, train_within
+from fupareto.federation.history import History, Plan
 from fupareto.federation.questions import Answer, Evaluate, Evaluated, Failure, Question, Train, TrainWithin
 from fupareto.federation.request import Request
-from fupareto.history import History, Plan
-from fupareto.losses import Loss
 from fupareto.methods.fupga import FUPGA, FUPGAState, reference_model
+from fupareto.tasks.losses import Loss
 
 from .quadratics import vector
 from .spies import Spy, line, lines, points

@@ -12,8 +12,8 @@ from torch import Tensor
 from fupareto import parameters
 from fupareto.federation.questions import Train
 from fupareto.federation.request import Request
-from fupareto.losses import Loss
 from fupareto.methods.mode import MoDe, MoDeState, degraded
+from fupareto.tasks.losses import Loss
 
 from .quadratics import vector
 from .spies import Spy, by_torch, line, lines

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fupareto import serial
+from fupareto.federation.history import History
 from fupareto.federation.questions import (
     Answer,
     Evaluate,
@@ -23,10 +24,9 @@ from fupareto.federation.questions import (
     Train,
 )
 from fupareto.federation.request import Request
-from fupareto.history import History
-from fupareto.losses import Loss
 from fupareto.methods.registry import METHODS, find
 from fupareto.methods.staged import Staged
+from fupareto.tasks.losses import Loss
 
 from . import blobs
 from .quadratics import walk

@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from fupareto.audit import forgetting
-from fupareto.federation.base import Federation
 from fupareto.federation.collected import Local
-from fupareto.losses import Loss
+from fupareto.federation.contract import Federation
+from fupareto.tasks.losses import Loss
 
 BACK = 0.9  # of the way from what a model without the data knows to what the initial model knew
 

@@ -16,8 +16,7 @@ from typing import Any
 from fupareto.bench.file import slug
 from fupareto.errors import UserError
 from fupareto.files import put
-from fupareto.report import bench as tables
-from fupareto.report import bench_figures as figures
+from fupareto.report.bench import figures, tables
 
 RESULTS = "results.json"
 

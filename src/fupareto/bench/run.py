@@ -16,8 +16,9 @@ from fupareto import experiment as experiments
 from fupareto.bench.file import Bench, Cell, cells
 from fupareto.errors import NotApplicable, UserError
 from fupareto.methods.registry import kind
-from fupareto.runs import STAGES, Run
+from fupareto.run.directory import Run
 from fupareto.versions import versions
+from fupareto.vocabulary import STAGES
 
 MEASURED = ("asr", "asr_max", "r_acc", "r_acc_std", "r_acc_min", "forget_acc", "mia_auc", "distance")
 Curves = dict[str, dict[str, list[list[dict[str, Any]]]]]  # setting -> label -> seeds -> rounds

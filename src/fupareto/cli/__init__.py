@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from fupareto.cli import bench, data, results, runs
+from fupareto.cli import audit, bench, certify, compare, data, demo, report, train, unlearn, verify
 from fupareto.errors import UserError
 
 app = typer.Typer(
@@ -15,9 +15,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-COMMANDS = (runs.demo, runs.train, runs.unlearn, results.audit, results.certify, results.verify)
-for command in (*COMMANDS, results.report, results.compare, bench.bench):
-    app.command()(command)
+for module in (demo, train, unlearn, audit, certify, verify, report, compare, bench):
+    name = module.__name__.rpartition(".")[2]
+    app.command(name)(getattr(module, name))
 data_app = typer.Typer(help="List data sets and download them.", no_args_is_help=True)
 data_app.command("list")(data.list_)
 data_app.command("get")(data.get)

@@ -46,8 +46,8 @@ def bench(
     if as_json:
         typer.echo(json.dumps(results, indent=2))
         return
-    from fupareto.report.bench import terminal
-    from fupareto.report.table import show
+    from fupareto.report.bench.tables import terminal
+    from fupareto.report.terminal import show
 
     show(*terminal(results))
     typer.echo("\n".join(map(str, written)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from fupareto.runs import Run
+    from fupareto.run.directory import Run
 
 Out = Annotated[Path, typer.Option(help="Run directory to write.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue a run that was interrupted or killed.")]
@@ -34,13 +34,13 @@ def finish(run: "Run", as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(run.summary, indent=2))
         return
-    from fupareto.report.table import show, stage_table
+    from fupareto.report.terminal import show, stage_table
 
     show(stage_table(run.summary))
     if run.summary["verdict"]:
         typer.echo(run.summary["verdict"])
     if audit := run.audit:
-        from fupareto.audit.verdict import CLOSING
+        from fupareto.audit.checks import CLOSING
 
         for check in audit["verdict"]["checks"]:
             typer.echo(f"  {check['result']:8} {check['claim']}: {check['text']}")

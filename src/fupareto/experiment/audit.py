@@ -4,9 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fupareto import runner
-from fupareto.audit.verdict import Thresholds
-from fupareto.auditing import Truth
+from fupareto.audit.assemble import Truth
+from fupareto.audit.checks import Thresholds
 from fupareto.config import Experiment
 from fupareto.errors import UserError
 from fupareto.experiment.conclude import examine as conclusions
@@ -16,7 +15,8 @@ from fupareto.experiment.shadows import make
 from fupareto.experiment.unlearn import answer
 from fupareto.federation import Request
 from fupareto.parameters import Layout
-from fupareto.runs import Run
+from fupareto.run import loop
+from fupareto.run.directory import Run
 
 
 def audit(place: Run, root: Path | None = None, **options: Any) -> dict[str, Any]:
@@ -64,12 +64,12 @@ def examine(
         engine, _ = federation(experiment, root=root)
         wanted = default_request(experiment)
         sides = ((), engine.ids) if wanted.partial else wanted.sides(engine.ids)
-        return runner.summarise(runner.Outcome(engine, place, sides), facts), None
+        return loop.summarise(loop.Outcome(engine, place, sides), facts), None
     request = Request.from_json(place.request)
     engine, _ = federation(experiment, request, root)
     truth = _truth(place, experiment, request, engine.layout, root, retrain, reference, progress)
     shadowed = make(place, root, tier, shadows, progress, say) if tier > 1 else None
-    outcome = runner.Outcome(engine, place, request.sides(engine.ids), request.words())
+    outcome = loop.Outcome(engine, place, request.sides(engine.ids), request.words())
     return conclusions(place, outcome, facts, truth, shadowed, thresholds)
 
 

@@ -3,23 +3,24 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fupareto import auditing, runner
-from fupareto.audit.shadowed import Shadowed
-from fupareto.audit.verdict import Thresholds
-from fupareto.auditing import Truth
+from fupareto.audit import assemble
+from fupareto.audit.assemble import Truth
+from fupareto.audit.attacks.shadowed import Shadowed
+from fupareto.audit.checks import Thresholds
 from fupareto.experiment.setting import stored_experiment
 from fupareto.federation.collected import Local
-from fupareto.runs import Run
+from fupareto.run import loop
+from fupareto.run.directory import Run
 
 
-def conclude(place: Run, outcome: runner.Outcome, facts: Mapping[str, Any]) -> None:
+def conclude(place: Run, outcome: loop.Outcome, facts: Mapping[str, Any]) -> None:
     """Measure and audit a run that has come to its end."""
     keep(place, *examine(place, outcome, facts))
 
 
 def examine(
     place: Run,
-    outcome: runner.Outcome,
+    outcome: loop.Outcome,
     facts: Mapping[str, Any],
     retrained: Truth | None = None,
     shadowed: Shadowed | None = None,
@@ -28,8 +29,8 @@ def examine(
     """Return the summary and the audit of a run that answered a request."""
     experiment = stored_experiment(place)
     training = experiment.train
-    summary = runner.summarise(outcome, facts)
-    found = auditing.audit(
+    summary = loop.summarise(outcome, facts)
+    found = assemble.audit(
         outcome,
         summary,
         seed=experiment.seed,
@@ -38,7 +39,7 @@ def examine(
         shadowed=shadowed,
         thresholds=thresholds,
     )
-    return auditing.with_membership(summary, found), found
+    return assemble.with_membership(summary, found), found
 
 
 def keep(place: Run, summary: Mapping[str, Any], found: Mapping[str, Any] | None) -> None:

@@ -16,8 +16,8 @@ from fupareto.federation import Request, SimulatedFederation
 from fupareto.methods import Method
 from fupareto.methods.registry import find, kind
 from fupareto.randomness import stream
-from fupareto.runner import Watch
-from fupareto.runs import Run
+from fupareto.run.directory import Run
+from fupareto.run.loop import Watch
 from fupareto.versions import versions
 
 Progress = Callable[[str, int], AbstractContextManager[Watch | None]]  # of a title and a number of rounds

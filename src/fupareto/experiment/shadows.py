@@ -23,16 +23,16 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from fupareto import shadows
-from fupareto.audit.shadowed import Shadowed
+from fupareto.audit.attacks.shadowed import Shadowed
 from fupareto.config import Experiment, validate
 from fupareto.errors import NotApplicable, UserError
+from fupareto.experiment import shadow_models
 from fupareto.experiment.setting import Progress, federation, no_progress, stored_experiment
 from fupareto.federation import Request, SimulatedFederation
 from fupareto.files import put
 from fupareto.methods import FedAvg
 from fupareto.methods.registry import find, kind
-from fupareto.runs import Run
+from fupareto.run.directory import Run
 
 DEFAULT = {2: 4, 3: 64}  # shadow models
 
@@ -62,7 +62,9 @@ def make(
     asked = Request.from_json(place.request)
     engine, _ = federation(own.experiment, asked, root)
     forget = asked.sides(engine.ids)[0]
-    return Shadowed(tier, each, own.load, lambda number: shadows.halves(engine, forget, own.experiment.seed, number))
+    return Shadowed(
+        tier, each, own.load, lambda number: shadow_models.halves(engine, forget, own.experiment.seed, number)
+    )
 
 
 @dataclass(frozen=True)
@@ -193,14 +195,14 @@ def _work(job: Job) -> None:
     experiment, request, engine = _setting(job.experiment, job.request, job.root)
     forget = request.sides(engine.ids)[0]
     seed = experiment.seed
-    masks = None if job.kind == "without" else shadows.halves(engine, forget, seed, job.number)
-    own = shadows.own_seed(seed, job.kind == "without", job.number)
+    masks = None if job.kind == "without" else shadow_models.halves(engine, forget, seed, job.number)
+    own = shadow_models.own_seed(seed, job.kind == "without", job.number)
     if job.kind == "forgotten":
         w = safetensors.torch.load(Path(job.trained).read_bytes())["w"]
-        w = shadows.forget(engine, request, masks or {}, w, _method(json.loads(job.method)), job.stage, own)
+        w = shadow_models.forget(engine, request, masks or {}, w, _method(json.loads(job.method)), job.stage, own)
     else:
         training = FedAvg(**experiment.train.model_dump(exclude={"record", "keep"}))
-        w = shadows.train(engine, forget, masks, training, own)
+        w = shadow_models.train(engine, forget, masks, training, own)
     put(Path(job.out), safetensors.torch.save({"w": w}))
 
 

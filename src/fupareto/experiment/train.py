@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from fupareto import memory, runner
 from fupareto.config import Experiment
 from fupareto.experiment.setting import Progress, default_request, facts, federation, no_progress
+from fupareto.federation.history import Plan
 from fupareto.federation.recording import record
-from fupareto.history import Plan
 from fupareto.methods import FedAvg
 from fupareto.methods.registry import find
-from fupareto.runs import Run
+from fupareto.run import budget, loop
+from fupareto.run.directory import Run
 from fupareto.versions import versions
 
 
@@ -29,7 +29,7 @@ def train(
     config = {"kind": "train", "experiment": experiment.model_dump(), "versions": versions()}
     engine, w = federation(experiment, root=root, device=device)
     method = FedAvg(**experiment.train.model_dump(exclude={"record", "keep"}))
-    memory.check(method, engine, 0, len(engine.ids))
+    budget.check(method, engine, 0, len(engine.ids))
     place = Run.make(out, config, None, resume)
     if not place.finished:
         wanted = default_request(experiment)
@@ -40,8 +40,8 @@ def train(
         plan = Plan(parts, engine.ids, training.rounds, training.keep, heads, experiment.seed)
         recorded = record(engine, place.path / "history", plan, say)
         with progress("training", method.budget) as watch:
-            outcome = runner.run(
+            outcome = loop.run(
                 method, recorded, w, None, seed=experiment.seed, place=place, about=about, measure_every=10, watch=watch
             )
-        place.save_summary(runner.summarise(outcome, facts(experiment, method.name)))
+        place.save_summary(loop.summarise(outcome, facts(experiment, method.name)))
     return place

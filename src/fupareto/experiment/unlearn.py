@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import Tensor
 
-from fupareto import memory, runner
 from fupareto.config import Experiment
 from fupareto.errors import UserError
 from fupareto.experiment.conclude import conclude
@@ -21,9 +20,10 @@ from fupareto.experiment.setting import (
     stored_experiment,
 )
 from fupareto.federation import Request
-from fupareto.history import History
+from fupareto.federation.history import History
 from fupareto.methods.sequential import Sequential
-from fupareto.runs import Run
+from fupareto.run import budget, loop
+from fupareto.run.directory import Run
 from fupareto.versions import versions
 
 
@@ -110,7 +110,7 @@ def answer(
     engine.history = History.open(trained / "history") if trained else None
     w0 = engine.layout.flat(weights).to(engine.device)
     answering.init(engine, w0, request)  # a request that it cannot answer should leave no run directory behind
-    memory.check(answering, engine, *map(len, request.sides(engine.ids)))
+    budget.check(answering, engine, *map(len, request.sides(engine.ids)))
     config = {
         "kind": "unlearn",
         "experiment": experiment.model_dump(),
@@ -121,7 +121,7 @@ def answer(
     place = Run.make(out, config, request.to_json(), resume)
     if not place.finished:
         with progress("retraining" if chosen == "retrain" else "unlearning", answering.budget) as watch:
-            outcome = runner.run(
+            outcome = loop.run(
                 answering,
                 engine,
                 w0,

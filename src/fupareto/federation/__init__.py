@@ -1,7 +1,7 @@
 """Who answers the server's questions: the contract and the engines."""
 
-from fupareto.federation.base import Federation
 from fupareto.federation.collected import Local
+from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
 from fupareto.federation.simulated import SimulatedFederation
 

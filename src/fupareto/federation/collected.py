@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fupareto.federation.questions import Train
-from fupareto.losses import Loss
+from fupareto.tasks.losses import Loss
 
 Missing = dict[str, str]  # client id -> why it did not answer
 FLOAT = 4  # bytes of a float32, the unit of everything large that crosses the network

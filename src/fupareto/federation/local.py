@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fupareto import parameters
 from fupareto.federation.questions import PseudoGradient, Train
-from fupareto.losses import Loss
 from fupareto.randomness import derive
+from fupareto.tasks.losses import Loss
 
 
 def descend(module: nn.Module, x: Tensor, y: Tensor, reference: Tensor | None, question: Train | PseudoGradient) -> int:

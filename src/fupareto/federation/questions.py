@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fupareto.losses import Loss
+from fupareto.tasks.losses import Loss
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from fupareto.federation.base import Federation
+from fupareto.federation.contract import Federation
+from fupareto.federation.history import History, Plan
 from fupareto.federation.questions import Answer, Failure, Question, Train, Trained, TrainHead
 from fupareto.federation.validity import flaw
-from fupareto.history import History, Plan
 
 GAMMA = 0.5  # how much of the second head survives a round (FedAU, client level)
 

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from fupareto import parameters
 from fupareto.errors import UserError
-from fupareto.federation.base import Federation
 from fupareto.federation.client import answer
 from fupareto.federation.collected import FLOAT, Traffic
+from fupareto.federation.contract import Federation
 from fupareto.federation.local import batch_size
 from fupareto.federation.questions import Answer, Failure, Question
 from fupareto.federation.request import Request, Splits

@@ -8,14 +8,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fupareto.federation.flower import FlowerFederation
     from fupareto.flower.client import add_unlearning, client_app
+    from fupareto.flower.engine import FlowerFederation
     from fupareto.flower.server import server_app
 
 __all__ = ["FlowerFederation", "add_unlearning", "client_app", "server_app"]
 
 _HOMES = {
-    "FlowerFederation": "fupareto.federation.flower",
+    "FlowerFederation": "fupareto.flower.engine",
     "add_unlearning": "fupareto.flower.client",
     "client_app": "fupareto.flower.client",
     "server_app": "fupareto.flower.server",

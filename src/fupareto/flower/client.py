@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from fupareto.federation.client import answer
 from fupareto.federation.questions import Answer, Failure, Gradient, PseudoGradient, Types
-from fupareto.federation.records import (
+from fupareto.federation.request import Request, Splits
+from fupareto.federation.samples import check_fit, checked, splits_of
+from fupareto.flower.records import (
     Lacking,
     answer_records,
     array_of,
@@ -24,8 +26,6 @@ from fupareto.federation.records import (
     read_request,
     tensor_of,
 )
-from fupareto.federation.request import Request, Splits
-from fupareto.federation.samples import check_fit, checked, splits_of
 from fupareto.models import check_outputs
 
 Model = Callable[[], nn.Module]

@@ -13,16 +13,16 @@ from flwr.serverapp import Grid, ServerApp
 from torch import Tensor, nn
 
 from fupareto import api, parameters, parse
-from fupareto.audit.verdict import CLOSING
+from fupareto.audit.checks import CLOSING
 from fupareto.errors import UserError
 from fupareto.federation import Federation, Local
-from fupareto.federation.flower import FlowerFederation
+from fupareto.federation.history import History
+from fupareto.flower.engine import FlowerFederation
 from fupareto.flower.order import Order
-from fupareto.history import History
 from fupareto.parameters import Layout
 from fupareto.progress import in_words
 from fupareto.report import render
-from fupareto.runs import Run
+from fupareto.run.directory import Run
 
 log = logging.getLogger("flwr")
 Model = Callable[[], nn.Module]

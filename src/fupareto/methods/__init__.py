@@ -2,6 +2,6 @@
 
 from fupareto.methods.base import Method, State
 from fupareto.methods.fedavg import FedAvg
-from fupareto.methods.fupareto import FUPareto
+from fupareto.methods.fupareto.method import FUPareto
 
 __all__ = ["FUPareto", "FedAvg", "Method", "State"]

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_
 from torch import Tensor
 
 from fupareto.errors import NotApplicable, UserError
-from fupareto.federation.base import Federation
+from fupareto.federation.contract import Federation
+from fupareto.federation.history import History
 from fupareto.federation.request import Request
-from fupareto.history import History
 from fupareto.randomness import derive
 
 Stage = Literal["initial", "unlearned", "recovered"]

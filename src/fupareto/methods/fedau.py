@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fupareto.errors import UserError
-from fupareto.federation.base import Federation
+from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
 from fupareto.methods.staged import Staged, StagedState, moved
 

@@ -10,11 +10,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fupareto.federation.base import Federation
 from fupareto.federation.collected import Local
+from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
-from fupareto.losses import Loss
 from fupareto.methods.base import Method, State, positive, share
+from fupareto.tasks.losses import Loss
 
 
 @dataclass(frozen=True)

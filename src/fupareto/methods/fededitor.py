@@ -13,7 +13,7 @@ Storage: w0. Communication: two models down (w and w0), one up per forget client
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fupareto.federation.base import Federation
+from fupareto.federation.contract import Federation
 from fupareto.federation.questions import Edit, Question
 from fupareto.methods.base import positive
 from fupareto.methods.staged import Staged, StagedState, moved

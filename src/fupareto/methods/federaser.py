@@ -20,10 +20,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fupareto.federation.base import Federation
 from fupareto.federation.collected import Local
+from fupareto.federation.contract import Federation
+from fupareto.federation.history import History
 from fupareto.federation.request import Request
-from fupareto.history import History
 from fupareto.methods.base import positive
 from fupareto.methods.staged import CE, Staged, StagedState, moved
 

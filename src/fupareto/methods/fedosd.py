@@ -17,11 +17,11 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from fupareto.federation.base import Federation
-from fupareto.losses import Loss
+from fupareto.federation.contract import Federation
 from fupareto.methods.staged import CE, Staged, StagedState, cosines, moved
 from fupareto.pareto import combine, gram, project_out
 from fupareto.pareto.direction import length
+from fupareto.tasks.losses import Loss
 
 
 @dataclass(frozen=True)

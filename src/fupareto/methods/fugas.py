@@ -14,11 +14,11 @@ Storage: w0. Communication: one model down and one gradient up per client and ro
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fupareto.federation.base import Federation
-from fupareto.losses import Loss
+from fupareto.federation.contract import Federation
 from fupareto.methods.base import positive
 from fupareto.methods.staged import CE, Staged, StagedState, cosines, moved
 from fupareto.pareto import combine, gram, into_cone
+from fupareto.tasks.losses import Loss
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 
 from fupareto.errors import NotApplicable, UserError
-from fupareto.federation.base import Federation
+from fupareto.federation.contract import Federation
+from fupareto.federation.history import History
 from fupareto.federation.questions import Question, TrainWithin
 from fupareto.federation.request import Request
-from fupareto.history import History
-from fupareto.losses import Loss
 from fupareto.methods.base import State, positive
 from fupareto.methods.staged import Staged, StagedState, moved
 from fupareto.randomness import derive
+from fupareto.tasks.losses import Loss
 
 INITS = 10  # random models that set the radius
 

@@ -17,12 +17,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fupareto.federation.base import Federation
+from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
-from fupareto.losses import Loss
 from fupareto.methods.base import State
 from fupareto.methods.staged import CE, Staged, StagedState, moved
 from fupareto.randomness import derive
+from fupareto.tasks.losses import Loss
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from fupareto.methods.fededitor import FedEditor
 from fupareto.methods.federaser import FedEraser
 from fupareto.methods.fedosd import FedOSD
 from fupareto.methods.fugas import FUGAS
-from fupareto.methods.fupareto import FUPareto
+from fupareto.methods.fupareto.method import FUPareto
 from fupareto.methods.fupga import FUPGA
 from fupareto.methods.mode import MoDe
 from fupareto.methods.retrain import Retrain

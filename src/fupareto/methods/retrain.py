@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fupareto.federation.base import Federation
+from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
 from fupareto.methods.base import State
 from fupareto.methods.fedavg import FedAvg

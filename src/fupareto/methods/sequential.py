@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fupareto import serial
 from fupareto.errors import NotApplicable
-from fupareto.federation.base import Federation
+from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
 from fupareto.methods.base import Method, State
 from fupareto.randomness import derive

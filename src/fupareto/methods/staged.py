@@ -8,11 +8,11 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from fupareto.federation.base import Federation
 from fupareto.federation.collected import Gradients, Local
+from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
-from fupareto.losses import Loss
 from fupareto.methods.base import Method, State, positive
+from fupareto.tasks.losses import Loss
 
 CE = Loss("ce")
 S = TypeVar("S", bound=State)

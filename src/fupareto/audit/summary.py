@@ -1,0 +1,91 @@
+"""What does the audit say of one model, and of a run's three models together?"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from fupareto.audit import forgetting, utility
+from fupareto.federation.collected import Missing
+from fupareto.federation.contract import Federation
+
+
+def measure(
+    federation: Federation, w: Tensor, w0: Tensor, forget: Sequence[str], retained: Sequence[str]
+) -> tuple[dict[str, Any], Missing]:
+    """Measure one model against a request; also say which clients did not answer."""
+    asked = {**dict.fromkeys(forget, forgetting.SPLITS), **dict.fromkeys(retained, utility.SPLITS)}
+    seen = federation.evaluate_each(w, asked)
+    left, right = forgetting.forgetting(seen, forget), utility.utility(seen, retained)
+    clients = {**left.pop("clients"), **right.pop("clients")}
+    distance = float((w.double() - w0.double()).norm())
+    stage = {**left, **right, "mia_auc": None, "distance": distance, "clients": clients}
+    return stage, seen.missing
+
+
+def cost(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Add up what the method's rounds took; measuring the model in between is not part of it."""
+    return {
+        "rounds": len(rounds),
+        "seconds": round(sum(r["seconds"] for r in rounds), 3),
+        "bytes_up": sum(r["bytes_up"] for r in rounds),
+        "bytes_down": sum(r["bytes_down"] for r in rounds),
+    }
+
+
+def phases(rounds: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Count what unlearning rounds did; a round without an accepted step has failed, whatever it tried."""
+    unlearning = [r for r in rounds if r["stage"] == "unlearned"]
+    return {
+        "improve": sum(r["phase"] == "improve" and r.get("step") is not None for r in unlearning),
+        "expand": sum(r["phase"] == "expand" and r.get("step") is not None for r in unlearning),
+        "failed": sum("step" in r and r["step"] is None for r in unlearning),  # a method may have no steps
+    }
+
+
+def better(stages: Mapping[str, Mapping[str, Any]]) -> str:
+    """Say which model to keep: the recovered one, unless recovery cost accuracy or brought knowledge back.
+
+    Knowledge is back when ASR (or, without a trigger, forget accuracy) rose by more than one point.
+    """
+    if "recovered" not in stages:
+        return "unlearned" if "unlearned" in stages else "initial"
+    before, after = stages["unlearned"], stages["recovered"]
+    known = "asr" if after["asr"] is not None and before["asr"] is not None else "forget_acc"
+    lost = (after["r_acc"] or 0.0) < (before["r_acc"] or 0.0)
+    back = after[known] is None or after[known] > (before[known] or 0.0) + 0.01  # unmeasured: nobody knows
+    return "unlearned" if lost or back else "recovered"
+
+
+def verdict(
+    stages: Mapping[str, Mapping[str, Any]],
+    forget: Sequence[str],
+    final: str,
+    unheard: Sequence[str],
+    part: str = "",
+) -> str:
+    """Say in plain words what was measured, and no more; ``part`` names the data when it is not whole clients."""
+    first, last = stages["initial"], stages[final]
+    heard = [i for i in forget if i not in unheard] or list(forget)  # the numbers are theirs alone
+    who = ("client " if len(heard) == 1 else "clients ") + " and ".join(
+        filter(None, [", ".join(heard[:-1]), heard[-1]])
+    )
+
+    def before(key: str) -> str:
+        return "" if final == "initial" else f", {_percent(first[key])} before"
+
+    if last["asr"] is not None:
+        text = f"The backdoor of {who} works in {_percent(last['asr'])} of all tries{before('asr')}."
+    else:
+        right = _percent(last["forget_acc"])
+        text = f"The model is right on {right} of the {part or f'training samples of {who}'}{before('forget_acc')}."
+    text += f" Retained clients have an accuracy of {_percent(last['r_acc'])}{before('r_acc')}."
+    if final == "unlearned" and "recovered" in stages:
+        text += " Recovery did not improve on the unlearned model, so the unlearned one is kept."
+    if unheard:
+        text += f" Not verified for {', '.join(unheard)}: no answer when the model was measured."
+    return text
+
+
+def _percent(value: float | None) -> str:
+    return "an unknown share" if value is None else f"{100 * value:.1f}%"

@@ -1,0 +1,54 @@
+"""The command audit: measure and attack the models of a finished run."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fupareto import parse
+from fupareto.cli.common import Json, Quiet, Root, finish, progress, say
+
+
+def audit(
+    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    tier: Annotated[
+        int,
+        typer.Option(
+            min=1, max=3, help="1: attacks on the models alone; 2: RMIA, with a few reference models; 3: LiRA."
+        ),
+    ] = 1,
+    shadows: Annotated[
+        int | None, typer.Option(help="Shadow models to train.", show_default="4 at tier 2, 64 at tier 3")
+    ] = None,
+    retrain: Annotated[
+        bool, typer.Option("--retrain", help="Retrain without the forgotten data, and compare with that.")
+    ] = False,
+    reference: Annotated[
+        Path | None, typer.Option(help="Run directory of the method retrain on the same request, to compare with.")
+    ] = None,
+    threshold: Annotated[
+        list[str] | None, typer.Option(help="Where a number is good enough, e.g. --threshold asr=0.02 (repeatable).")
+    ] = None,
+    root: Root = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Measure and attack a run's models anew, and write summary.json, audit.json and the report."""
+    from fupareto import experiment
+    from fupareto.audit.checks import Thresholds
+    from fupareto.run.directory import Run
+
+    place = Run.open(run)
+    experiment.audit(
+        place,
+        root,
+        tier=tier,
+        shadows=shadows,
+        retrain=retrain,
+        reference=reference,
+        thresholds=Thresholds.of(parse.options(threshold or [], "--threshold")),
+        progress=progress(quiet),
+        say=partial(say, quiet),
+    )
+    finish(place, as_json)

@@ -1,0 +1,40 @@
+"""The command train: a federated model from an experiment file."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fupareto import parse
+from fupareto.cli.common import Device, Json, Out, Quiet, Resume, Root, finish, progress, say
+
+
+def train(
+    experiment: Annotated[Path, typer.Argument(help="Experiment file (TOML); see experiments/.")],
+    out: Out,
+    seed: Annotated[int | None, typer.Option(help="Seed instead of the file's.")] = None,
+    record: Annotated[
+        str | None, typer.Option(help="Keep the history that methods need, e.g. federaser,fupga,fedau.")
+    ] = None,
+    resume: Resume = False,
+    root: Root = None,
+    device: Device = "cpu",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train a federated model with FedAvg."""
+    from fupareto import config
+    from fupareto import experiment as experiments
+
+    loaded = config.load(experiment)
+    if seed is not None:
+        loaded = config.validate({**loaded.model_dump(), "seed": seed}, "--seed")
+    if record is not None:
+        raw = loaded.model_dump()
+        raw["train"]["record"] = parse.listed(record)
+        loaded = config.validate(raw, "--record")
+    run = experiments.train(
+        loaded, out, resume=resume, root=root, device=device, progress=progress(quiet), say=partial(say, quiet)
+    )
+    finish(run, as_json)

@@ -1,0 +1,53 @@
+"""The command unlearn: answer a request against a trained model."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fupareto import parse
+from fupareto.cli.common import Device, Json, Out, Quiet, Resume, Root, finish, progress
+
+
+def unlearn(
+    trained: Annotated[Path, typer.Argument(help="Run directory of `fupareto train`, or of an earlier request.")],
+    out: Out,
+    clients: Annotated[
+        str | None, typer.Option(help="Who is to be forgotten, e.g. 3,7.", show_default="the experiment's request")
+    ] = None,
+    samples: Annotated[
+        Path | None, typer.Option(help='Samples to forget: JSON, client to row numbers, e.g. {"3": [0, 17]}.')
+    ] = None,
+    classes: Annotated[str | None, typer.Option(help="Classes to forget, e.g. 4 or 4,7.")] = None,
+    sequential: Annotated[
+        bool, typer.Option("--sequential", help="Forget the clients one after the other, each from the last result.")
+    ] = False,
+    method: Annotated[
+        str | None,
+        typer.Option(help="fupareto, fedosd, retrain, … (see docs/methods.md), or package.module:Class."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A method's option, e.g. --set lr=0.01 (repeatable).")
+    ] = None,
+    resume: Resume = False,
+    root: Root = None,
+    device: Device = "cpu",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Forget clients, recover, audit, and write the report."""
+    from fupareto import experiment as experiments
+
+    run = experiments.unlearn(
+        trained,
+        out,
+        request=parse.request(clients, samples, classes),
+        method=method,
+        options=parse.options(set_ or []),
+        sequential=sequential,
+        resume=resume,
+        root=root,
+        device=device,
+        progress=progress(quiet),
+    )
+    finish(run, as_json)

@@ -1,0 +1,133 @@
+"""How is a certificate made? Drawn from the files of a finished run, checked, sealed, and never over another one."""
+
+import shlex
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fupareto.errors import UserError
+from fupareto.evidence import reading, schema
+from fupareto.evidence.check import of_another_federation, relation, within
+from fupareto.evidence.findings import FAILED
+from fupareto.files import put
+
+if TYPE_CHECKING:
+    from fupareto.run.directory import Run
+
+FILE = "certificate.json"
+
+
+def certify(
+    run: Path,
+    out: Path | None = None,
+    previous: Path | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Path:
+    """Write the certificate of a finished unlearning run, by default into its directory, and return its path.
+
+    ``previous`` is the certificate of the request before it in the same federation. One that is there already and
+    still true is left as it is; any other is somebody's evidence, and is not replaced.
+    """
+    from fupareto.run.directory import Run
+
+    _refuse_unfinished(Run.open(run))
+    target = out or run / FILE
+    target = target / FILE if target.is_dir() else target
+    if previous and previous.resolve() == target.resolve():
+        raise UserError(f"{target} cannot follow itself; choose another --out for the new certificate")
+    drawn = draw(run)
+    link = _link(previous, drawn) if previous else None
+    if target.exists():
+        _keep(target, drawn, link)
+        say(f"{target} is there already, and it is still true.")
+        return target
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    certificate = schema.seal({"format": schema.FORMAT, "created": created, **drawn, "previous": link})
+    certificate = {key: certificate[key] for key in schema.ORDER}
+    if wrong := [f.text for f in within(certificate, schema.render(certificate), str(run)) if f.level == FAILED]:
+        raise UserError(f"{run} cannot be certified, because its files contradict each other: {'; '.join(wrong)}")
+    try:
+        put(target, schema.render(certificate))
+    except OSError as error:
+        raise UserError(f"cannot write {target}: {error.strerror}; choose another --out") from error
+    return target
+
+
+def _refuse_unfinished(run: "Run") -> None:
+    kind = run.config.get("kind")
+    if kind == "train":
+        raise UserError(
+            f"{run.path} is a training run: nobody asked to be forgotten. "
+            f"Answer a request first: fupareto unlearn {shlex.quote(str(run.path))} --clients … --out …"
+        )
+    if not run.finished and kind == "unlearn":
+        words = [str(run.config.get("trained", "…")), "--out", str(run.path), "--resume"]
+        raise UserError(
+            f"{run.path} has not come to its end; finish it, with the options that it was started with: "
+            f"fupareto unlearn {shlex.join(words)}"
+        )
+    if not run.finished:
+        raise UserError(f"{run.path} has no summary.json; it was made from Python: call result.audit() there")
+
+
+def draw(where: Path) -> dict[str, Any]:
+    """Read a run's files and return the parts of the certificate that come from them."""
+    files, copies = {}, dict[str, Any]()
+    for part, name in schema.DOCUMENTS.items():
+        if part == "audit" and not (where / name).is_file():
+            copies[part] = None
+            continue
+        data = reading.read(where / name)  # hashed and copied from the same reading
+        files[name], copies[part] = reading.sha256(data), reading.parse(where / name, data)
+    schema.check_copies(copies["request"], copies["summary"], where)
+    summary = copies["summary"]
+    start, kept = (reading.hash_model(where, stage) for stage in ("initial", summary["final"]))
+    files |= {model["file"]: model["sha256"] for model in (start, kept)}
+    for name in schema.FILES:
+        stage = name.removesuffix(".safetensors")
+        if name not in files and (stage in summary["stages"] or (where / name).is_file()):
+            files[name] = reading.hash_file(where / name)
+    return {
+        "about": schema.ABOUT,
+        "status": summary["status"],
+        "verdict": schema.verdict(summary),
+        "federation": schema.federation(summary, copies["config"]),
+        "start": start,
+        "kept": kept,
+        "files": {name: files[name] for name in schema.FILES if name in files},
+        **copies,
+    }
+
+
+def _link(previous: Path, drawn: dict[str, Any]) -> dict[str, Any]:
+    """Return how a certificate refers to the one before it, which must be whole and of the same federation."""
+    earlier, data = schema.read_certificate(previous)
+    if wrong := [f.text for f in within(earlier, data, str(previous)) if f.level == FAILED]:
+        raise UserError(f"nothing can follow {previous}, which was changed: {'; '.join(wrong)}")
+    if reason := of_another_federation(earlier, drawn):
+        raise UserError(f"{previous} is a certificate of another federation: {reason}")
+    place = previous.resolve()
+    hint: str | None = f"{place.parent.name}/{place.name}"
+    try:
+        schema.beside(hint or "")
+    except ValueError:
+        hint = None
+    return {"sha256": reading.sha256(data), "hint": hint, **relation(earlier, drawn)}
+
+
+def _keep(target: Path, drawn: dict[str, Any], link: dict[str, Any] | None) -> None:
+    """Refuse to replace a certificate, unless there is no need to."""
+    advice = "move it away, or choose another --out; to have the new one follow it, name it with --previous"
+    try:
+        old, data = schema.read_certificate(target)
+    except UserError as error:
+        raise UserError(
+            f"{target} is there already, and is no certificate that could be kept ({error}); {advice}"
+        ) from error
+    changed = [f.about for f in within(old, data, str(target)) if f.level == FAILED]
+    changed += [part for part, value in drawn.items() if part not in changed and old[part] != value]
+    if link and (old["previous"] or {}).get("sha256") != link["sha256"]:
+        changed.append("previous")
+    if changed:
+        raise UserError(f"{target} is there already, and says something else of {', '.join(changed)}; {advice}")

@@ -1,0 +1,75 @@
+"""Does an audit made again say the same? Number by number, within a tolerance that is stated."""
+
+import math
+import reprlib
+from collections.abc import Mapping
+from typing import Any
+
+from fupareto.errors import UserError
+from fupareto.evidence.findings import FAILED, NOT_CHECKED, OK, Finding, pairs
+
+TOLERANCE = 0.005
+UNSTABLE = {"created", "seconds", "versions", "text"}  # differ whenever, and wherever, an audit is made
+
+
+def compare(
+    certificate: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    audit: Mapping[str, Any] | None = None,
+    tolerance: float = TOLERANCE,
+) -> list[Finding]:
+    """Compare a summary, and an audit, that were made anew with those that are certified.
+
+    The same machine gives the same bits. On another one, a sum in another order may move a sample across a decision
+    boundary, so fractions may differ by ``tolerance`` (numbers beyond 1 by that share of themselves); whole numbers,
+    words and the results of checks may not differ. What one of the two did not measure is not checked.
+    """
+    if not (math.isfinite(tolerance) and tolerance >= 0):
+        raise UserError(f"the tolerance must be a number from 0 on, such as {TOLERANCE}, not {tolerance}")
+    found = _compare("summary", certificate["summary"], summary, tolerance)
+    if certificate["audit"] is not None or audit is not None:
+        found += _compare("audit", certificate["audit"], audit, tolerance)
+    return found
+
+
+def _compare(part: str, certified: Any, again: Any, tolerance: float) -> list[Finding]:
+    found, count, exact = [], 0, 0
+    for at, one, other in pairs(_stable(certified), _stable(again), part):
+        if one is None and other is None:
+            continue
+        count += 1
+        if type(one) is type(other) and one == other:
+            exact += 1
+            continue
+        both = f"{at}: {_short(one)} is certified, {_short(other)} was measured now"
+        if one is None:
+            found.append(Finding(NOT_CHECKED, at, f"{at} is not certified, so there is nothing to compare with."))
+        elif other is None:
+            found.append(Finding(NOT_CHECKED, at, f"{at} was not measured again."))
+        elif _near(one, other, tolerance):
+            found.append(Finding(OK, at, f"{both}, within the tolerance of {tolerance:g}."))
+        else:
+            found.append(Finding(FAILED, at, f"{both}."))
+    if exact:
+        what = f"All {count}" if exact == count else f"{exact} of {count}"
+        found.insert(0, Finding(OK, part, f"{what} values of the {part} came out exactly as certified."))
+    return found
+
+
+def _stable(value: Any) -> Any:
+    """Leave out what cannot be the same again: times, versions, and sentences, which repeat the numbers."""
+    if isinstance(value, Mapping):
+        kept = {k: v for k, v in value.items() if k not in UNSTABLE and not (k == "verdict" and isinstance(v, str))}
+        return {str(k): _stable(v) for k, v in kept.items()}
+    return [_stable(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _near(one: Any, other: Any, tolerance: float) -> bool:
+    kinds = {type(one), type(other)}
+    if not kinds <= {int, float} or kinds == {int}:
+        return False
+    return math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance)
+
+
+def _short(value: Any) -> str:
+    return reprlib.repr(value)

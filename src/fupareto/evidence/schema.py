@@ -1,0 +1,201 @@
+"""What is in a certificate? Whatever comes from outside has this shape, or is refused.
+
+    format, about, created
+    status, verdict        what the audit says, in a word and in words
+    request                request.json: what was to be forgotten, and when that was asked
+    federation             whose request: client ids, the model's name, where the clients' data come from
+    start, kept            the model before and the one to keep: file, SHA-256 of file, weights and layout
+    previous               the certificate before it, or null: SHA-256, where it was, whether this run started from the
+                           model that was kept there, and which clients were forgotten so far
+    files                  SHA-256 of every file of the run that the claim rests on
+    summary, audit, config whole copies of summary.json, audit.json (or null) and config.toml
+    parts                  SHA-256 of each part above
+    digest                 SHA-256 of everything else
+
+The SHA-256 of a part, and the digest, are those of its canonical JSON: sorted keys, no spaces, UTF-8.
+"""
+
+import json
+import reprlib
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from fupareto.errors import UserError
+from fupareto.evidence.findings import word
+from fupareto.evidence.reading import parse, read, sha256
+
+FORMAT = 1
+ABOUT = (
+    "A record of one unlearning request: the models before and after, what was measured, and the files it rests on. "
+    "Check it with: fupareto verify. It does not show who wrote it, nor that any data were deleted."
+)  # part of the format, as is UNVERIFIED: other words are another format
+UNVERIFIED = "NOT VERIFIED: a client that is to be forgotten could not be measured, so nothing is claimed. "
+DOCUMENTS = {"request": "request.json", "summary": "summary.json", "audit": "audit.json", "config": "config.toml"}
+VIRTUAL = "/forget"  # of a client's part that is to be forgotten, as federation.request names it; that imports torch
+
+Name = Literal[
+    "request.json", "summary.json", "audit.json", "config.toml", "rounds.jsonl",
+    "initial.safetensors", "unlearned.safetensors", "recovered.safetensors", "retrained.safetensors",
+]  # fmt: skip
+FILES: tuple[Name, ...] = get_args(Name)
+Stage = Literal["initial", "unlearned", "recovered"]
+Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+def beside(hint: str) -> str:
+    """Accept ``file`` or ``directory/file`` in plain names: a certificate must not send its reader across the disk."""
+    parts = hint.split("/")
+    plain = (p == PurePosixPath(p).name == PureWindowsPath(p).name and p not in ("", ".", "..") for p in parts)
+    if len(parts) > 2 or not hint.isprintable() or not all(plain):
+        raise ValueError("must be a file name, or a directory's and a file's")
+    return hint
+
+
+class _Copy(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class _Request(_Copy):
+    clients: list[str]
+
+
+class _Summary(_Copy):
+    clients: list[str]
+    forget: list[str]
+    stages: dict[str, dict[str, Any]]
+    final: Stage
+    status: Literal["complete", "unverified"]
+    verdict: str
+
+
+class _Federation(_Part):
+    clients: list[str]
+    model: str | None
+    data: dict[str, Any] | None
+
+
+class _Model(_Part):
+    stage: Stage
+    file: Name
+    sha256: Sha
+    weights: Sha
+    layout: Sha
+
+
+class _Previous(_Part):
+    sha256: Sha
+    hint: Annotated[str, AfterValidator(beside)] | None
+    start: Literal["kept", "same", "other"]
+    forgotten: list[str]
+
+
+class _Certificate(_Part):
+    format: Literal[1]
+    about: str
+    created: str
+    status: Literal["complete", "unverified"]
+    verdict: str
+    request: _Request
+    federation: _Federation
+    start: _Model
+    kept: _Model
+    previous: _Previous | None
+    files: dict[Name, Sha]
+    summary: _Summary
+    audit: dict[str, Any] | None
+    config: dict[str, Any]
+    parts: dict[str, Sha]
+    digest: Sha
+
+
+ORDER = tuple(_Certificate.model_fields)
+
+
+def check(value: dict[str, Any], whose: str) -> dict[str, Any]:
+    """Return a certificate's content if it has the right shape; else name what is wrong with it."""
+    found = value.get("format", FORMAT)
+    if type(found) is not int or found != FORMAT:
+        raise UserError(
+            f"{whose} is a certificate of format {reprlib.repr(found)}; this version reads format {FORMAT}. "
+            "Use the version of fupareto that wrote it"
+        )
+    try:
+        _Certificate.model_validate(value)
+    except ValidationError as error:
+        raise UserError(f"{whose} is not a whole certificate: {_explain(error)}") from error
+    return value
+
+
+def check_copies(request: dict[str, Any], summary: dict[str, Any], where: Path) -> None:
+    """Refuse a run whose request or summary lacks what a certificate speaks of."""
+    for name, shape, value in (("request.json", _Request, request), ("summary.json", _Summary, summary)):
+        try:
+            shape.model_validate(value)
+        except ValidationError as error:
+            raise UserError(
+                f"{where / name} cannot be certified: {_explain(error)}. Measure the run again: fupareto audit {where}"
+            ) from error
+
+
+def _explain(error: ValidationError) -> str:
+    mistakes = {".".join(word(str(key)) for key in e["loc"]): e["msg"] for e in error.errors()}
+    return "; ".join(f"{place}: {text}" for place, text in [*mistakes.items()][:3])
+
+
+def verdict(summary: dict[str, Any]) -> str:
+    """Return what the certificate says in words: the audit's verdict, and before it whether there is one."""
+    return ("" if summary["status"] == "complete" else UNVERIFIED) + str(summary["verdict"])
+
+
+def describe(certificate: dict[str, Any]) -> str:
+    """Say in a few lines what a certificate is about."""
+    asked = {key: value for key, value in certificate["request"].items() if value and key != "received"}
+    kept = certificate["kept"]
+    lines = (
+        "To be forgotten: " + "; ".join(f"{key} {reprlib.repr(value)}" for key, value in asked.items()),
+        f"Asked: {certificate['request'].get('received')}; certified: {certificate['created']}",
+        f"To be kept: {kept['file']}, SHA-256 {kept['sha256']}",
+        certificate["verdict"],
+    )
+    return "\n".join(map(word, lines))
+
+
+def federation(summary: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """Return whose request it was: the clients, without those that stand for a part of one, the model and the data.
+
+    A run made from Python does not say where its clients' data come from.
+    """
+    experiment = config.get("experiment")
+    settings = (
+        {key: experiment.get(key) for key in ("seed", "data", "partition")} if isinstance(experiment, dict) else None
+    )
+    clients = dict.fromkeys(i.removesuffix(VIRTUAL) for i in summary["clients"])
+    return {"clients": [*clients], "model": summary.get("model"), "data": settings}
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read a certificate."""
+    return read_certificate(path)[0]
+
+
+def read_certificate(path: Path) -> tuple[dict[str, Any], bytes]:
+    """Read a certificate, and its bytes."""
+    data = read(path)
+    return check(parse(path, data), str(path)), data
+
+
+def render(certificate: dict[str, Any]) -> bytes:
+    """Return the bytes of the file, for people to read."""
+    return json.dumps(certificate, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def seal(content: dict[str, Any]) -> dict[str, Any]:
+    """Add the SHA-256 of each part and the digest of everything."""
+    whole = {**content, "parts": {key: sha256(value) for key, value in content.items()}}
+    return {**whole, "digest": sha256(whole)}

@@ -1,0 +1,249 @@
+"""Who answers the server's questions? The Federation contract, which every engine implements.
+
+An engine implements one method, :meth:`Federation.ask`. Everything that must hold whatever the engine (the
+order of answers, refusing unusable ones, naming who is missing, counting bytes) is here, once.
+"""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fupareto.errors import UserError
+from fupareto.federation.collected import FLOAT, Evaluation, Gradients, Local, Mean, Missing, Models, Traffic
+from fupareto.federation.history import History
+from fupareto.federation.questions import (
+    Answer,
+    Evaluate,
+    Evaluated,
+    Failure,
+    Gradient,
+    LossAndGradient,
+    Losses,
+    Predict,
+    Predicted,
+    PseudoGradient,
+    Question,
+    Trained,
+    TrialLosses,
+)
+from fupareto.federation.request import Request
+from fupareto.federation.validity import flaw
+from fupareto.parameters import Layout
+from fupareto.tasks.losses import Loss
+
+
+class Federation(ABC):
+    """All clients, as the server sees them."""
+
+    ids: tuple[str, ...]
+    layout: Layout
+    traffic: Traffic
+    steps_per_question: int | None = None  # trial steps an engine prefers in one question; None: all of them
+    history: History | None = None  # what the server kept of the training, for methods that need it
+    round: int = 0
+    device = torch.device("cpu")  # where models and answers are
+    packages: tuple[str, ...] = ()  # other software that answers pass through, for the record of a run
+    vetoed: str = ""  # who refused a trial step last: likely to refuse the next one too
+    _answered: tuple[Tensor, dict[str, Loss], Gradients] | None = None  # the last gradients, with their question
+
+    def begin(self, round_: int) -> None:
+        """Hear that a round begins; for engines that label their messages or file what passes."""
+        self.round = round_
+
+    @abstractmethod
+    def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
+        """Put a question to each client and yield their answers in the order of ``questions``.
+
+        A client that fails or does not answer in time yields a Failure; the engine never raises for it.
+        """
+
+    def memory(self, clients: int, batch: int) -> int:
+        """Return the bytes that asking so many clients at once takes here, over the data and what is made of answers.
+
+        ``batch`` is the size in local training. An engine that hears everybody before it passes an answer on, as over
+        a network, has every answer as it came and as a tensor.
+        """
+        return 2 * FLOAT * self.layout.size * clients
+
+    def fresh(self, seed: int) -> Tensor:
+        """Return a newly initialised model."""
+        raise UserError(f"{type(self).__name__} cannot make a fresh model, which this method needs")
+
+    def divided(self, request: Request) -> "Federation":
+        """Return the federation in which the parts that a request names are virtual clients."""
+        if request.partial:
+            raise UserError(f"{type(self).__name__} cannot forget samples or classes, only whole clients")
+        return self
+
+    def train(self, w: Tensor, ids: Sequence[str], loss: Loss, local: Local) -> Models:
+        """Ask for local models trained from ``w``: n down, n up per client."""
+        return self.models(dict.fromkeys(ids, local.question(w, loss)))
+
+    def train_mean(self, w: Tensor, ids: Sequence[str], loss: Loss, local: Local) -> Mean:
+        """Ask for the mean of local models trained from ``w``: n down, n up per client."""
+        return self.mean(dict.fromkeys(ids, local.question(w, loss)))
+
+    def models(self, questions: Mapping[str, Question]) -> Models:
+        """Ask for local models, however they are trained."""
+        missing: Missing = {}
+        sizes: dict[str, int] = {}
+        rows = torch.empty(len(questions), self.layout.size, device=self.device)
+        for i, trained in self._each(questions, missing):
+            assert isinstance(trained, Trained)
+            rows[len(sizes)] = trained.w
+            sizes[i] = trained.size
+        return Models(tuple(sizes), rows[: len(sizes)], tuple(sizes.values()), missing)
+
+    def mean(self, questions: Mapping[str, Question]) -> Mean:
+        """Ask for local models and keep only their running mean, weighted by samples, in float64."""
+        missing: Missing = {}
+        answered, total, weight = [], torch.zeros(self.layout.size, dtype=torch.float64, device=self.device), 0
+        for i, trained in self._each(questions, missing):
+            assert isinstance(trained, Trained)
+            total.add_(trained.w, alpha=trained.size)
+            weight += trained.size
+            answered.append(i)
+        return Mean(tuple(answered), total.div_(weight).float() if weight else None, missing)
+
+    def answers(self, questions: Mapping[str, Question]) -> tuple[dict[str, Answer], Missing]:
+        """Ask anything, and count the tensors of questions and answers; also say who gave no usable answer."""
+        missing: Missing = {}
+        return dict(self._each(questions, missing)), missing
+
+    def _each(self, questions: Mapping[str, Question], missing: Missing) -> Iterator[tuple[str, Answer]]:
+        self.traffic.down += sum(map(_payload, questions.values()))
+        for i, answer in self._usable(questions, missing):
+            self.traffic.up += _payload(answer)
+            yield i, answer
+
+    def gradients(
+        self,
+        w: Tensor,
+        objectives: Mapping[str, Loss],
+        pseudo: Local | None = None,
+        mode: str = "eval",
+        seed: int = 0,
+        reference: Tensor | None = None,
+        keep: bool = False,
+    ) -> Gradients:
+        """Ask each client for its loss and gradient: n down, n + 1 up per client, and n down for a reference.
+
+        With ``pseudo`` the gradient is the pseudo-gradient of local SGD, summed over ``steps`` batches. Only clients
+        whose loss compares with the ``reference`` model are sent it.
+
+        After a round that did not move the model the same question would get the same answers. With ``keep`` they stay
+        here until the next question, which gets them again if it is the same, nothing in them is random and nobody was
+        missing.
+        """
+        before, asked, same = self._answered or (None, {}, None)
+        repeatable = pseudo is None and mode == "eval" and reference is None
+        if repeatable and before is w and asked == dict(objectives) and same is not None:
+            return same
+        self._answered = same = None  # before there are new ones: one copy of the gradients is large enough
+        questions: dict[str, Question] = {}
+        for i, loss in objectives.items():
+            other = reference if loss.referenced else None
+            if pseudo is None:
+                questions[i] = Gradient(w, loss, mode, seed, other)
+            else:
+                local = (pseudo.lr, pseudo.epochs, pseudo.batch_size)
+                questions[i] = PseudoGradient(w, loss, *local, mode, pseudo.seed, other)
+        self.traffic.down += sum(map(_payload, questions.values()))
+        missing: Missing = {}
+        ids: list[str] = []
+        losses, steps = [], []
+        rows = torch.empty(len(objectives), w.numel(), device=w.device)
+        for i, answer in self._usable(questions, missing):
+            assert isinstance(answer, LossAndGradient)
+            self.traffic.up += FLOAT * (w.numel() + 1)
+            rows[len(ids)] = answer.gradient
+            ids.append(i)
+            losses.append(answer.loss)
+            steps.append(answer.steps)
+        found = Gradients(
+            tuple(ids), np.array(losses, np.float64), rows[: len(ids)], np.array(steps, np.float64), missing
+        )
+        if keep and repeatable and not missing:
+            self._answered = (w, dict(objectives), found)
+        return found
+
+    def losses(
+        self,
+        w: Tensor,
+        direction: Tensor,
+        steps: Sequence[float],
+        objectives: Mapping[str, Loss],
+        missing: Missing,
+        mode: str = "eval",
+        seed: int = 0,
+        limits: Sequence[Mapping[str, float]] | None = None,
+    ) -> Iterator[NDArray[np.float64]]:
+        """Yield, step by step, the clients' losses at ``w - step · direction``: n down once, scalars up.
+
+        The clients know ``w`` from the gradient question of the same round. A caller that stops early saves the
+        remaining forward passes where the engine asks step by step, and so does a client whose loss is above its
+        limit for the step: nobody else needs to be asked, and it is asked first at the next step, also of the next
+        search. A diverged loss is ``inf``; a client that was not asked or did not answer is ``nan``, and the latter is
+        named in ``missing``.
+        """
+        self.traffic.down += FLOAT * w.numel() * len(objectives)
+        size = self.steps_per_question or len(steps)
+        for start in range(0, len(steps), size):
+            chunk = tuple(steps[start : start + size])
+            questions: dict[str, Question] = {
+                i: TrialLosses(w, direction, chunk, objectives[i], mode, seed)
+                for i in sorted(objectives, key=lambda i: i != self.vetoed)
+            }
+            table = {i: np.full(len(chunk), np.nan) for i in objectives}
+            for i, answer in self._usable(questions, missing):
+                assert isinstance(answer, Losses)
+                losses = np.array(answer.losses, np.float64)
+                table[i] = np.where(np.isfinite(losses), losses, np.inf)
+                if limits is not None and size == 1 and table[i][0] > limits[start][i]:
+                    self.vetoed = i
+                    break
+            # Counted as on a network, where everybody is asked at once.
+            self.traffic.down += FLOAT * len(chunk) * len(objectives)
+            self.traffic.up += FLOAT * len(chunk) * sum(i not in missing for i in objectives)
+            yield from np.array(list(table.values())).T
+
+    def evaluate(self, w: Tensor, ids: Sequence[str], splits: Sequence[str]) -> Evaluation:
+        """Ask for right answers on the named splits: n down, a few numbers up per client."""
+        return self.evaluate_each(w, dict.fromkeys(ids, tuple(splits)))
+
+    def evaluate_each(self, w: Tensor, splits: Mapping[str, tuple[str, ...]]) -> Evaluation:
+        """Ask every client for right answers on splits of its own."""
+        self.traffic.down += FLOAT * w.numel() * len(splits)
+        missing: Missing = {}
+        counts = {}
+        for i, answer in self._usable({i: Evaluate(w, names) for i, names in splits.items()}, missing):
+            assert isinstance(answer, Evaluated)
+            self.traffic.up += 3 * FLOAT * len(answer.counts)
+            counts[i] = answer.counts
+        return Evaluation(counts, missing)
+
+    def predict(self, w: Tensor, ids: Sequence[str], splits: Sequence[str]) -> tuple[dict[str, Predicted], Missing]:
+        """Ask for outputs sample by sample: n down, samples times classes up per client. For audits."""
+        answers, missing = self.answers(dict.fromkeys(ids, Predict(w, tuple(splits))))
+        return {i: a for i, a in answers.items() if isinstance(a, Predicted)}, missing
+
+    def _usable(self, questions: Mapping[str, Question], missing: Missing) -> Iterator[tuple[str, Answer]]:
+        """Pass on what a method can use; enter the rest in ``missing`` with the reason."""
+        for i, answer in self.ask(questions):
+            reason = flaw(questions[i], answer, self.layout.size)
+            if reason is None:
+                assert not isinstance(answer, Failure)
+                yield i, answer
+            else:
+                missing[i] = reason
+
+
+def _payload(message: Question | Answer) -> int:
+    """Return the bytes of a message's tensors; a handful of numbers beside them do not matter."""
+    values = (getattr(message, field.name) for field in dataclasses.fields(message))
+    return FLOAT * sum(value.numel() for value in values if isinstance(value, Tensor))

@@ -1,0 +1,185 @@
+"""What did the server keep of the training? The ``history/`` folder of a training run; its only reader and writer.
+
+    index.json                      clients, rounds of training, and what is kept for which method
+    federaser/00008/before          the global model before that round
+    federaser/00008/003             the fourth client's local model of that round, and its number of samples
+    fupga/003                       the fourth client's local model of the last round
+    fedau/00799                     the second heads after that round, of the clients that may ask to be forgotten
+
+One model is one safetensors file, written as it arrives and read when it is needed, so neither the recorder nor a
+method ever holds more than one of them.
+"""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from fupareto.errors import UserError
+from fupareto.files import put
+
+PARTS = ("federaser", "fupga", "fedau")  # what can be kept, by the method that needs it
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be kept of a training, for which methods."""
+
+    parts: tuple[str, ...]
+    clients: tuple[str, ...]
+    rounds: int  # of the training
+    keep: int = 100  # rounds that FedEraser will replay
+    heads: tuple[str, ...] = ()  # clients that FedAU prepares for
+    label_seed: int = 0  # of FedAU's wrong labels
+
+    @property
+    def replayed(self) -> tuple[int, ...]:
+        """Return the rounds kept for FedEraser, evenly spaced from the first one on."""
+        count = min(self.keep, self.rounds)
+        return tuple(k * self.rounds // count for k in range(count))
+
+    def bytes(self, parameters: int, head: int) -> dict[str, int]:
+        """Return what each part will take on disk, a few hundred bytes per file aside."""
+        models = {"federaser": len(self.replayed) * (len(self.clients) + 1), "fupga": len(self.clients)}
+        return {
+            part: 4 * (models[part] * parameters if part in models else len(self.heads) * head) for part in self.parts
+        }
+
+
+class History:
+    """The folder, opened to read or to write."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, plan: Plan, needed: int) -> "History":
+        """Make the folder for ``plan``, or open it again when a training resumes; refuse what does not fit the disk."""
+        history = cls(path)
+        if history.path.is_dir() and (path / "index.json").is_file():
+            if history.plan != plan:
+                raise UserError(f"{path} keeps another history; resume with the settings the run was started with")
+            return history
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(path).free
+        except OSError as error:
+            raise UserError(f"cannot make the directory {path}: {error.strerror}") from error
+        if needed > free:
+            raise UserError(
+                f"recording needs {needed / 1e6:,.0f} MB in {path}, and {free / 1e6:,.0f} MB are free; record for "
+                "fewer methods, or keep fewer rounds (keep in [train])"
+            )
+        history._write("index.json", json.dumps(plan.__dict__, indent=2).encode() + b"\n")
+        return history
+
+    @classmethod
+    def open(cls, path: Path) -> "History | None":
+        """Return the history of a training run, or None when nothing was recorded."""
+        return cls(path) if (path / "index.json").is_file() else None
+
+    @property
+    def plan(self) -> Plan:
+        """Return what was to be kept."""
+        try:
+            raw: dict[str, Any] = json.loads((self.path / "index.json").read_text())
+            fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in raw.items()}
+            return Plan(**fields)
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise UserError(f"{self.path / 'index.json'} is damaged: {error}") from error
+
+    # Writing -----------------------------------------------------------------------------------------------------
+
+    def keep_before(self, round_: int, w: Tensor) -> None:
+        """Keep the global model before a round, for FedEraser."""
+        self._save(f"federaser/{round_:05}/before", {"w": w})
+
+    def keep_local(self, round_: int, client: str, w: Tensor, size: int) -> None:
+        """Keep a client's local model of a round, for FedEraser."""
+        self._save(f"federaser/{round_:05}/{self._position(client)}", _sized(w, size))
+
+    def keep_last(self, client: str, w: Tensor, size: int) -> None:
+        """Keep a client's local model of the last round, for FUPGA."""
+        self._save(f"fupga/{self._position(client)}", _sized(w, size))
+
+    def keep_heads(self, round_: int, heads: Mapping[str, Tensor]) -> None:
+        """Keep the second heads after a round, and those of the round before in case this one is cut off."""
+        self._save(f"fedau/{round_:05}", dict(heads))
+        with contextlib.suppress(OSError):
+            self._file(f"fedau/{round_ - 2:05}").unlink(missing_ok=True)
+
+    # Reading -----------------------------------------------------------------------------------------------------
+
+    def before(self, round_: int) -> Tensor:
+        """Return the global model before a kept round."""
+        return self._load(f"federaser/{round_:05}/before")["w"]
+
+    def local(self, round_: int, client: str) -> tuple[Tensor, int] | None:
+        """Return a client's local model of a kept round and its samples; None if it did not take part."""
+        return self._sized(f"federaser/{round_:05}/{self._position(client)}")
+
+    def last(self, client: str) -> tuple[Tensor, int] | None:
+        """Return a client's local model of the last round and its samples; None if it did not take part."""
+        return self._sized(f"fupga/{self._position(client)}")
+
+    def heads(self, round_: int | None = None) -> dict[str, Tensor]:
+        """Return the second heads after a round, by default the last of the training; empty before the first."""
+        name = f"fedau/{self.plan.rounds - 1 if round_ is None else round_:05}"
+        return self._load(name) if self._file(name).is_file() else {}
+
+    # Files -------------------------------------------------------------------------------------------------------
+
+    def _position(self, client: str) -> str:
+        clients: Sequence[str] = self._clients
+        return f"{clients.index(client):03}"
+
+    @property
+    def _clients(self) -> tuple[str, ...]:
+        if not hasattr(self, "_known"):
+            self._known: tuple[str, ...] = self.plan.clients
+        return self._known
+
+    def _file(self, name: str) -> Path:
+        return self.path / f"{name}.safetensors"
+
+    def _sized(self, name: str) -> tuple[Tensor, int] | None:
+        if not self._file(name).is_file():
+            return None
+        tensors = self._load(name)
+        return tensors["w"], int(tensors["size"])
+
+    def _load(self, name: str) -> dict[str, Tensor]:
+        try:
+            return safetensors.torch.load_file(self._file(name))
+        except (OSError, safetensors.SafetensorError) as error:
+            raise UserError(
+                f"{self._file(name)} is missing or damaged ({error}); train again with --record to make it anew"
+            ) from error
+
+    def _save(self, name: str, tensors: Mapping[str, Tensor]) -> None:
+        self._write(
+            f"{name}.safetensors", safetensors.torch.save({k: t.cpu().contiguous() for k, t in tensors.items()})
+        )
+
+    def _write(self, name: str, data: bytes) -> None:
+        target = self.path / name
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            put(target, data)
+        except OSError as error:
+            raise UserError(
+                f"cannot write {target}: {error.strerror}; make room and continue with --resume. "
+                "What is on disk is whole"
+            ) from error
+
+
+def _sized(w: Tensor, size: int) -> dict[str, Any]:
+    return {"w": w, "size": torch.tensor(size, device="cpu")}

@@ -1,0 +1,5 @@
+"""FUPareto (arXiv 2602.01852): the method, its options, its line search, expansion and recovery."""
+
+from fupareto.methods.fupareto.method import FUPareto
+
+__all__ = ["FUPareto"]

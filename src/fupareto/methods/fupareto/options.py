@@ -1,0 +1,127 @@
+"""What can be chosen about FUPareto? Its options, the paper's literal reading, and the ablations.
+
+Where the paper contradicts itself the default is the reading that its text argues for, and the preset ``paper`` is the
+literal one; docs/methods.md lists the differences and their reasons. Whatever follows from the options alone is here,
+so that method.py is the algorithm and nothing else.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from fupareto.methods.base import Method, positive, sample_size, share
+from fupareto.tasks.losses import Loss
+
+PAPER: dict[str, Any] = {  # the literal reading, misprints included
+    "mbs_form": "printed",
+    "armijo": "printed",
+    "guidance_scale": "exact",
+    "equal_norms": False,
+    "rescale": False,
+    "expansion_guidance": "all",
+    "expansion_fallback": "skip",
+    "expansion_harm": None,
+    "gradient": "pseudo",
+    "search_mode": "train",
+    "recovery": "printed",
+    "recovery_search": False,
+    "enough": 0.0,
+}
+
+ABLATIONS: dict[str, dict[str, Any]] = {  # the paper's M1 to M8
+    "m1": {"naive": True},
+    "m2": {"guidance": "off"},
+    "m3": {"guidance": "uniform"},
+    "m4": {"expansion_guidance": "off"},
+    "m5": {"expansion_projection": False},
+    "m6": {"expansion_large_steps": True},
+    "m7": {"loss": "uce"},
+    "m8": {"loss": "kl"},
+}
+
+
+@dataclass(frozen=True)
+class FUParetoOptions(Method):
+    """The hyper-parameters of FUPareto, checked."""
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": PAPER, **ABLATIONS}
+    from_training: ClassVar[tuple[str, ...]] = ("batch_size",)
+
+    rounds: int = 100
+    recovery_rounds: int = 100
+    lr: float = 0.02  # eta_0, the middle of the search range
+    recovery_lr: float | None = None  # eta_0 of recovery; None: lr / 400, the ratio of FedOSD's published rates
+    decay: float = 0.999  # of the rates, per round
+    s: int = 3  # breadth of the line search: steps from 2^s eta to 2^-s eta
+    loss: Literal["mbs", "uce", "kl", "ascent"] = "mbs"
+    delta: float = 1e-3  # margin of MBS
+    mbs_form: Literal["separating", "printed"] = "separating"
+    gradient: Literal["full", "pseudo"] = "full"
+    batch_size: int = 200  # of pseudo-gradients
+    participation: float = 1.0  # share of those who stay that is asked in a round
+    beta: float = 1e-4  # sufficient decrease
+    armijo: Literal["descent", "printed"] = "descent"
+    search_mode: Literal["eval", "train"] = "eval"  # train: dropout stays active in the search
+    guidance: Literal["forget-first", "uniform", "off"] = "forget-first"
+    guidance_scale: Literal["unit", "exact"] = "unit"
+    guidance_min_angle: float = 0.0  # degrees between losses and preference from which the guidance acts
+    equal_norms: bool = True  # bring gradients to one length before solving
+    rescale: bool = True  # bring the direction to the length of the mean gradient
+    expansion_guidance: Literal["forget", "all", "off"] = "forget"
+    expansion_projection: bool = True
+    expansion_large_steps: bool = False  # search from 2^s eta instead of eta
+    expansion_fallback: Literal["best", "min_step", "skip"] = "best"  # when no expansion step passes
+    expansion_harm: float | None = 1.0  # share by which expansions may raise the retained clients' mean loss; None: any
+    same_round_expansion: bool = False  # expand in the round whose improvement failed
+    recovery: Literal["guard", "away", "printed", "project", "none"] = "guard"  # see recovery.py
+    recovery_search: bool = True
+    enough: float = 3e-4  # a loss that counts as forgotten: up to it, a forget client vetoes nothing
+    naive: bool = False  # follow the mean forget gradient by eta, whatever it does to those who stay
+    stop_when_forgotten: bool = False  # end unlearning as soon as no forget client has a gradient left
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(rounds=self.rounds, lr=self.lr, batch_size=self.batch_size)
+        share(decay=self.decay, participation=self.participation)
+        if self.recovery_lr is not None:
+            positive(recovery_lr=self.recovery_lr)
+        if not 0 <= self.s <= 30:
+            raise ValueError(f"s must lie between 0 and 30, not {self.s}")
+        if self.recovery_rounds < 0:
+            raise ValueError(f"recovery_rounds must not be negative, not {self.recovery_rounds}")
+        if self.expansion_harm is not None and self.expansion_harm < 0:
+            raise ValueError(f"expansion_harm must not be negative, not {self.expansion_harm}")
+        if self.enough < 0:
+            raise ValueError(f"enough must not be negative, not {self.enough}")
+        if not 0 < self.beta < 1:
+            raise ValueError(f"beta must lie between 0 and 1, not {self.beta}")
+
+    @property
+    def budget(self) -> int:
+        """Return unlearning and recovery rounds together."""
+        return self.rounds + self.recovery_rounds
+
+    def rows(self, forget: int, retained: int) -> int:
+        """Hold w0 and the gradients of everybody asked; in recovery the guards, thrice while a state is saved."""
+        asked = sample_size(retained, self.participation)
+        guards = (2 * forget if self.recovery == "guard" else 1) if self.recovery_rounds else 0
+        return 1 + max(forget + asked, asked + guards, 3 * guards)
+
+    @property
+    def local_batch(self) -> int:
+        """Clients train for pseudo-gradients only."""
+        return self.batch_size if self.gradient == "pseudo" else 1
+
+    @property
+    def forgetting(self) -> Loss:
+        """Return the objective of a forget client."""
+        return Loss("mbs", delta=self.delta, form=self.mbs_form) if self.loss == "mbs" else Loss(self.loss)
+
+    @property
+    def ends(self) -> bool:
+        """Whether the forgetting loss has an end; gradient ascent has none."""
+        return self.loss != "ascent"
+
+    @property
+    def recovery_rate(self) -> float:
+        """Return eta_0 of recovery."""
+        return self.lr / 400 if self.recovery_lr is None else self.recovery_lr

@@ -1,0 +1,1 @@
+"""The HTML comparison of several runs."""

@@ -1,0 +1,1 @@
+"""Running a method: the loop, the run directory and the memory budget."""

@@ -1,0 +1,147 @@
+"""The loop: steps a method, measures, writes the run directory, resumes. It knows nothing of any method."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fupareto import serial
+from fupareto.audit import summary as audit
+from fupareto.errors import UserError
+from fupareto.federation.contract import Federation
+from fupareto.federation.request import Request
+from fupareto.federation.validity import diverged
+from fupareto.methods.base import Method
+from fupareto.run.directory import Memory, Run
+from fupareto.vocabulary import STAGES
+
+Sides = tuple[tuple[str, ...], tuple[str, ...]]  # forget set, retained set
+Watch = Callable[[dict[str, Any]], None]  # called with every round's record
+PATIENCE = 3  # rounds in a row that ruined everybody's model: training has diverged and nothing will bring it back
+
+
+@dataclass
+class Outcome:
+    """A finished run: its models, rounds and federation, ready to be measured."""
+
+    federation: Federation
+    place: Run | Memory
+    sides: Sides
+    part: str = ""  # the data that are to be forgotten, in words, when they are not whole clients
+
+    def model(self, stage: str) -> Tensor | None:
+        """Return the flat model of a stage."""
+        tensors = self.place.load_model(stage)
+        return None if tensors is None else self.federation.layout.flat(tensors).to(self.federation.device)
+
+
+def run(
+    method: Method,
+    federation: Federation,
+    w0: Tensor,
+    request: Request | None,
+    *,
+    seed: int = 0,
+    place: Run | Memory | None = None,
+    about: Request | None = None,
+    measure_every: int = 1,
+    watch: Watch | None = None,
+) -> Outcome:
+    """Step ``method`` until it is done; a place that holds a checkpoint is continued from it.
+
+    Models are measured against ``about``, by default the request: training is watched for a request to come. With a
+    ``measure_every`` of 0 only the last model of a stage is.
+    """
+    place = place or Memory()
+    about = about or request
+    sides = about.sides(federation.ids) if about else ((), federation.ids)
+    state = place.load_state(method.state)
+    if state is not None:
+        state = serial.moved(state, federation.device)
+    else:
+        state = method.init(federation, w0, request, seed)
+        if state.stage != "initial":  # training ends with the initial model, everything else starts with it
+            place.save_model("initial", federation.layout.named(w0))
+        place.save_state(state)
+    ruined = 0
+    while not state.done:
+        before, stage = (federation.traffic.up, federation.traffic.down), state.stage
+        start = time.perf_counter()
+        federation.begin(state.round)
+        state = method.step(federation, state)
+        record = {
+            "round": state.round,
+            "stage": stage,
+            "phase": state.phase,
+            **state.record,
+            "seconds": round(time.perf_counter() - start, 6),
+            "bytes_up": federation.traffic.up - before[0],
+            "bytes_down": federation.traffic.down - before[1],
+        }
+        ended = state.done or state.stage != stage
+        if ended or (measure_every and state.round % measure_every == 0):
+            record |= _glance(federation, state.w, w0, sides)
+        if ended:
+            place.save_model(stage, federation.layout.named(state.w))
+        place.append(record)
+        place.save_state(state)
+        if watch:
+            watch(record)
+        nobody = state.record.get("step") is None and diverged(state.record.get("missing", {}))
+        ruined = ruined + 1 if nobody and stage == "initial" else 0
+        if ruined == PATIENCE:
+            raise UserError(
+                f"training has diverged: in rounds {state.round - PATIENCE + 1} to {state.round} nobody's model"
+                f" could be used ({next(iter(state.record['missing'].values()))}); train again, at a lower rate"
+            )
+    return Outcome(federation, place, sides, about.words() if about else "")
+
+
+def _glance(federation: Federation, w: Tensor, w0: Tensor, sides: Sides) -> dict[str, Any]:
+    """Return what a round's line says of the model it ended with."""
+    measured, _ = audit.measure(federation, w, w0, *sides)
+    return {key: measured[key] for key in ("asr", "r_acc", "r_acc_min", "forget_acc", "distance")}
+
+
+def summarise(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Measure every model of a run anew and return its summary; ``facts`` are names, seed and versions."""
+    federation, (forget, retained) = outcome.federation, outcome.sides
+    w0 = outcome.model("initial")
+    if w0 is None:
+        raise UserError("the run has no initial model to measure against")
+    measured: dict[str, dict[str, Any]] = {}
+    missing: dict[str, str] = {}
+    for stage in STAGES:
+        w = outcome.model(stage)
+        if w is not None:
+            measured[stage], unheard = audit.measure(federation, w, w0, forget, retained)
+            missing |= unheard
+    rounds = outcome.place.rounds()
+    return {"format": 1, **facts, **conclude(measured, rounds, federation.ids, forget, missing, outcome.part)}
+
+
+def conclude(
+    measured: Mapping[str, dict[str, Any]],
+    rounds: Sequence[Mapping[str, Any]],
+    clients: Sequence[str],
+    forget: Sequence[str],
+    missing: Mapping[str, str],
+    part: str = "",
+) -> dict[str, Any]:
+    """Draw the summary from what was measured; a forget client that was not heard is never called forgotten."""
+    unheard = [i for i in forget if i in missing]
+    final = audit.better(measured)
+    return {
+        "clients": list(clients),
+        "forget": list(forget),
+        "part": part,
+        "stages": dict(measured),
+        "cost": audit.cost(rounds),
+        "phases": audit.phases(rounds),
+        "status": "unverified" if unheard else "complete",
+        "final": final,
+        "verdict": audit.verdict(measured, forget, final, unheard, part) if forget else "",
+        "missing": dict(missing),
+    }

@@ -1,0 +1,169 @@
+"""No option is dead: each one, changed alone, changes what happens."""
+
+import dataclasses
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Literal, get_origin, get_type_hints
+
+import pytest
+import torch
+from torch import Tensor
+
+from fupareto.federation.contract import Federation
+from fupareto.federation.request import Request
+from fupareto.methods import FUPareto
+from fupareto.methods.registry import find
+
+from .. import blobs
+from ..quadratics import QuadraticFederation, conflict, hinge, linear, quadratic, story, vector, walk
+
+Problem = tuple[Federation, Tensor, tuple[str, ...]]
+
+
+def network() -> Problem:
+    return blobs.federation(), blobs.trained(), blobs.FORGET
+
+
+def front() -> Problem:
+    """Near the Pareto front: improvement fails in the sixth round, and expansion acts."""
+    return conflict(), torch.zeros(6), ("u1", "u2")
+
+
+def overshoot() -> Problem:
+    """No expansion step in the range is short enough for u1."""
+    u1, u2 = quadratic([0.0] * 3, [100.0, 0.0, 0.0]), linear([0.0, 0.3, 0.0], 9.0)
+    r = quadratic([0.0, 0.0, 1.0], [0.0, 0.0, 0.5])
+    return QuadraticFederation(3, u1=u1, u2=u2, r=r), vector(1e-4, 0.0, 0.0), ("u1", "u2")
+
+
+def forgotten() -> Problem:
+    clients = QuadraticFederation(2, u=hinge([1.0, 0.0], 1.0), r=quadratic([-1.0, -1.0], [0.5, 0.5]))
+    return clients, vector(0.0, 0.0), ("u",)
+
+
+BASE: dict[str, Any] = {"rounds": 5, "recovery_rounds": 2, "lr": 0.1}
+LONG: dict[str, Any] = {"rounds": 8}
+UNGUIDED: dict[str, Any] = {"guidance": "off", "expansion_guidance": "off", "enough": 0.0}
+
+# option, another value, the problem that shows it, and what else must be set for it to matter
+CASES: list[tuple[str, Any, Callable[[], Problem], dict[str, Any]]] = [
+    ("rounds", 3, network, {}),
+    ("recovery_rounds", 0, network, {}),
+    ("lr", 0.2, network, {}),
+    ("recovery_lr", 0.01, network, {}),
+    ("decay", 0.9, network, {}),
+    ("s", 1, network, {}),
+    ("loss", "uce", network, {}),
+    ("loss", "kl", network, {}),
+    ("loss", "ascent", network, {}),
+    ("delta", 0.5, network, {}),
+    ("mbs_form", "printed", network, {"delta": 0.5}),
+    ("gradient", "pseudo", network, {}),
+    ("batch_size", 5, network, {"gradient": "pseudo"}),
+    ("participation", 0.5, network, {}),
+    ("beta", 0.9, network, {}),
+    ("armijo", "printed", network, {"beta": 0.9}),
+    ("search_mode", "train", network, {}),
+    ("guidance", "uniform", network, {}),
+    ("guidance", "off", network, {}),
+    ("guidance_scale", "exact", network, {}),
+    ("guidance_min_angle", 180.0, network, {}),
+    ("equal_norms", False, network, {}),
+    ("rescale", False, network, {}),
+    ("expansion_guidance", "all", front, LONG),
+    ("expansion_guidance", "off", front, LONG),
+    ("expansion_projection", False, front, LONG),
+    ("expansion_large_steps", True, front, LONG),
+    ("expansion_fallback", "min_step", overshoot, UNGUIDED),
+    ("expansion_fallback", "skip", overshoot, UNGUIDED),
+    ("expansion_harm", 0.0, front, LONG),
+    ("same_round_expansion", True, front, LONG),
+    *(("recovery", r, network, {}) for r in ("away", "printed", "project", "none")),
+    ("recovery_search", False, network, {}),
+    ("enough", 0.0, overshoot, {"guidance": "off"}),
+    ("naive", True, network, {}),
+    ("stop_when_forgotten", True, forgotten, {}),
+]
+
+
+@cache
+def run(problem: Callable[[], Problem], method: FUPareto) -> tuple[str, list[list[float]]]:
+    federation, w0, forget = problem()
+    states = walk(method, federation, w0, forget)
+    return story(states), [s.w.tolist() for s in states]
+
+
+def trajectory(problem: Callable[[], Problem], options: dict[str, Any]) -> tuple[str, list[list[float]]]:
+    return run(problem, FUPareto(**options))
+
+
+@pytest.mark.parametrize(("option", "other", "problem", "needed"), CASES, ids=[f"{c[0]}={c[1]}" for c in CASES])
+def test_an_option_changes_the_run(
+    option: str, other: Any, problem: Callable[[], Problem], needed: dict[str, Any]
+) -> None:
+    base = {**BASE, **needed}
+    assert other != {**dataclasses.asdict(FUPareto()), **base}[option], "the case must change something"
+    assert trajectory(problem, {**base, option: other}) != trajectory(problem, base)
+
+
+def test_every_option_has_a_case() -> None:
+    assert {case[0] for case in CASES} == {f.name for f in dataclasses.fields(FUPareto)}
+
+
+def test_a_guidance_angle_that_is_never_reached_is_no_guidance() -> None:
+    assert trajectory(network, {**BASE, "guidance_min_angle": 180.0}) == trajectory(
+        network, {**BASE, "guidance": "off"}
+    )
+    assert trajectory(network, {**BASE, "guidance_min_angle": 1e-9}) == trajectory(network, BASE)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        *(
+            ({name: value}, name)
+            for name in ("rounds", "lr", "recovery_lr", "decay", "batch_size")
+            for value in (0, -1)
+        ),
+        ({"lr": float("nan")}, "lr"),
+        ({"s": -1}, "s must lie"),
+        ({"recovery_rounds": -1}, "recovery_rounds"),
+        *(({"participation": value}, "participation") for value in (0.0, -0.5, 1.01, float("nan"))),
+        *(({"beta": value}, "beta") for value in (0.0, 1.0, -0.1, 2.0)),
+    ],
+)
+def test_senseless_hyper_parameters_are_refused(options: dict[str, Any], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        FUPareto(**options)
+
+
+@pytest.mark.parametrize("option", [n for n, hint in get_type_hints(FUPareto).items() if get_origin(hint) is Literal])
+def test_misspelt_choices_are_refused(option: str) -> None:
+    options: dict[str, Any] = {option: "gaurd"}
+    with pytest.raises(ValueError, match=option):
+        FUPareto(**options)
+
+
+def test_unlearning_needs_a_request() -> None:
+    with pytest.raises(ValueError, match="request"):
+        FUPareto().init(conflict(), torch.zeros(6), None)
+
+
+def test_the_budget_is_both_stages() -> None:
+    assert FUPareto(rounds=7, recovery_rounds=5).budget == 12
+
+
+def test_the_paper_preset_is_the_literal_reading() -> None:
+    paper = find("fupareto:paper")
+    assert isinstance(paper, FUPareto)
+    assert (paper.armijo, paper.mbs_form, paper.recovery) == ("printed", "printed", "printed")
+    assert (paper.expansion_guidance, paper.expansion_fallback, paper.expansion_harm) == ("all", "skip", None)
+    assert (paper.guidance_scale, paper.equal_norms, paper.rescale) == ("exact", False, False)
+    assert (paper.gradient, paper.search_mode, paper.recovery_search) == ("pseudo", "train", False)
+    assert (paper.s, paper.rounds, paper.recovery_rounds, paper.decay) == (3, 100, 100, 0.999)
+
+
+def test_a_state_starts_where_it_should() -> None:
+    state = FUPareto(lr=0.3).init(conflict(), torch.zeros(6), Request(("u2", "u1")), seed=5)
+    assert (state.forget, state.retained) == (("u1", "u2"), ("r1", "r2", "r3"))
+    assert (state.rate, state.round, state.stage, state.done, state.seed) == (0.3, 0, "unlearned", False, 5)

@@ -1,0 +1,149 @@
+"""The parts of a page that an audit fills: in words, in order, and without falling over what is not there."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from fupareto.report import render, render_comparison
+from fupareto.report.page.sections import headline
+from fupareto.report.view import Run
+
+pytestmark = pytest.mark.usefixtures("no_drawing")
+EMPTY: list[Any] = [
+    {},
+    {"verdict": None, "membership": None, "told_apart": None, "truth": None, "relearning": None, "exclusivity": None},
+    {"verdict": {}, "membership": {"recovered": {}}, "truth": {}, "relearning": {"models": {}}, "exclusivity": {}},
+    {"verdict": {"checks": [{}]}, "relearning": {"models": {"recovered": {"rounds": None, "curve": []}}}, "tier": 9},
+    {"membership": {"recovered": {"clients": {"3": {"attacks": {"confidence": {}}}, "7": {}}, "mean": {}}}},
+    {"truth": {"retrained": None, "stages": None}, "exclusivity": {"worst": None, "conflicts": [None, {"round": 1}]}},
+]
+
+
+def part(page: str, name: str) -> str:
+    """Return one section of the page."""
+    return page.split(f'<section id="{name}"', 1)[1].split("</section>", 1)[0]
+
+
+def test_the_verdict_stands_before_everything_else(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
+    page = render(summary, rounds, config, audit)
+    order = [page.index(f'<section id="{name}"') for name in ("verdict", "stages", "trajectory", "membership", "truth")]
+    assert page.index("<h1>") < order[0]
+    assert order == sorted(order)
+    checks = part(page, "verdict")
+    for word, sign in (("shown", "✓"), ("refuted", "✕"), ("open", "?")):
+        assert f'<span class="result {word}"><span aria-hidden="true">{sign}</span> {word}</span>' in checks
+    assert audit["verdict"]["text"] in checks
+    for text in ("at least ", " times", " a retrained model’s rounds", "0.5 ± ", " points", " bits"):
+        assert text in checks
+
+
+def test_an_unaudited_run_says_so(summary: Any, rounds: Any, config: Any) -> None:
+    page = render(summary, rounds, config)
+    assert "has not been audited" in part(page, "verdict")
+    assert 'id="membership"' not in page
+    assert "retraining" not in part(page, "cost")
+    alone = summary | {"forget": [], "stages": {"initial": summary["stages"]["initial"]}, "final": "initial"}
+    assert 'id="verdict"' not in render(alone, [], config)
+
+
+@pytest.mark.parametrize("audit", EMPTY)
+def test_an_audit_may_lack_anything(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
+    page = render(summary, rounds, config, audit)
+    assert "None" not in page
+    assert render_comparison([("a", summary, rounds)], {"a": audit, "b": None})
+
+
+def test_what_the_first_tier_does_not_measure_is_named(summary: Any, rounds: Any, config: Any, audit_of: Any) -> None:
+    page = render(summary, rounds, config, audit_of(summary, tier=1))
+    assert "No model was retrained" in part(page, "truth")
+    assert "Relearning was not tried" in part(page, "relearning")
+    assert "shadow" not in page
+    assert "retrained" not in part(page, "membership")
+    assert "never saw them" not in part(page, "membership")
+
+
+def test_membership_reads_both_ways(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
+    section = part(render(summary, rounds, config, audit), "membership")
+    assert "below 0.5 it is wrong too often, which is a leak too" in section
+    assert section.count("too few samples to see") > 2
+    assert section.count("<details") == len({a for s in audit["membership"].values() for a in s["mean"]})
+    assert "Over <span" in section  # told apart
+
+
+def test_relearning_in_words(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
+    section = part(render(summary, rounds, config, audit), "relearning")
+    back = audit["relearning"]["models"]["recovered"]["rounds"]
+    assert f"with the recovered model after {back} rounds, with the retrained model not within 30 rounds." in section
+    audit["relearning"]["models"]["retrained"]["rounds"] = 1
+    assert "with the retrained model after 1 round." in part(render(summary, rounds, config, audit), "relearning")
+
+
+def test_cost_in_words(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
+    text = part(render(summary, rounds, config, audit), "cost")
+    assert "Retraining took 3.3 times the rounds, 7.9 times the time and 3.3 times the traffic of this run." in text
+    assert "dearer" not in text
+    audit["truth"] |= {"seconds": 6.17, "bytes_up": None, "bytes_down": None}
+    text = part(render(summary, rounds, config, audit), "cost")
+    assert (
+        "3.3 times the rounds and 0.50 times the time of this run. This run was dearer than retraining in time." in text
+    )
+
+
+def test_whom_the_updates_opposed(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
+    section = part(render(summary, rounds, config, audit), "exclusivity")
+    assert "opposed a retained client in 4 of 39 rounds and a client to be forgotten in none of 40 rounds." in section
+
+
+def test_part_of_the_data_is_named_in_words(make: Any, rounds: Any, config: Any, audit_of: Any) -> None:
+    names = [*"0123", "1/forget", "2/forget"]
+    summary = make(names, names[-2:])
+    for stage in summary["stages"].values():
+        stage["asr"] = stage["asr_max"] = None
+        for values in stage["clients"].values():
+            values["asr"] = None
+    for record in rounds:
+        record["forget_acc"] = record.pop("asr", None)
+    page = render(summary | {"part": "training samples of class 4"}, rounds, config, audit_of(summary))
+    assert "that 4 clients trained on digits: <strong>training samples of class 4</strong>." in page
+    assert "Attack success rate" not in page
+    assert "Parts to be forgotten, by client (2)" in page
+    assert "<bdi>1</bdi>" in part(page, "membership")
+    assert "1/forget" not in page.replace("clients.1/forget", "")
+    assert "<strong>part of the data of clients 1, 2</strong>" in render(summary, rounds, config)
+    assert "forget accuracy" in render_comparison([("a", summary, rounds)])
+
+
+def test_a_long_verdict_is_a_title_and_a_paragraph(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
+    text = "It works in 0.6% of all tries. Others keep 96.4%. " + "Shown: much, and at length. " * 9
+    assert headline(text)[0].startswith("It works in 0.6% of all tries. Others keep 96.4%. Shown")
+    assert len(headline(text)[0]) < 180
+    assert " ".join(headline(text)) == text.strip()
+    assert headline("One. Two.") == ("One. Two.", "")
+    summary["verdict"] = audit["verdict"]["text"] = text.strip()
+    for found in (None, audit):
+        page = render(summary, rounds, config, found)
+        assert page.count(headline(text)[1]) == 1  # the rest is said once: below the title, or in the audit's section
+
+
+def test_a_comparison_has_the_audits_beside_each_other(summary: Any, rounds: Any, audit: Any) -> None:
+    other = copy.deepcopy(audit)
+    other["relearning"]["models"]["recovered"]["rounds"] = None
+    page = render_comparison([(n, summary, rounds) for n in "abc"], {"a": audit, "b": other})
+    for key in ("membership.recovered.mean.confidence.auc", "truth.stages.recovered.divergence", "exclusivity.lost"):
+        assert f'data-key="runs.0.audit.{key}"' in page
+        assert f'data-key="runs.2.audit.{key}"' not in page
+    assert ">never<" in page
+    assert "4 shown" in page
+    without = render_comparison([(n, summary, rounds) for n in "abc"])
+    assert "What the audits say" not in without
+    assert 'id="membership"' not in without
+
+
+def test_models_and_clients_stand_in_order(summary: Any, audit: Any) -> None:
+    audit["membership"] = dict(reversed(audit["membership"].items()))
+    run = Run("demo", summary, audit=audit)
+    assert run.models("membership") == ["initial", "unlearned", "recovered", "retrained"]
+    assert run.attacked == ["3", "7"]
+    assert run.leak("recovered", "nobody") is None
+    assert Run("demo", summary).attacked == []

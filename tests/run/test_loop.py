@@ -1,0 +1,210 @@
+"""The loop: what it writes, and that it can be cut off at every single write without changing the result."""
+
+import itertools
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fupareto import config, experiment
+from fupareto.errors import UserError
+from fupareto.federation.validity import diverged
+from fupareto.run.directory import Run
+
+TINY = config.validate(
+    {
+        "name": "tiny",
+        "data": {"samples": 200},
+        "partition": {"kind": "iid", "clients": 4},
+        "train": {"rounds": 2},
+        "request": {"clients": ["1"]},
+        "unlearn": {"options": {"rounds": 2, "recovery_rounds": 1, "lr": 0.05}},
+    },
+    "tiny",
+)
+Work = Callable[[Path, bool], Run]
+
+
+class Cut(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Never interrupted: ``train`` and ``unlearn``."""
+    place = tmp_path_factory.mktemp("finished")
+    experiment.train(TINY, place / "train")
+    experiment.unlearn(place / "train", place / "unlearn")
+    return place
+
+
+@pytest.fixture(params=["train", "unlearn"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def work(kind: str, finished: Path) -> Work:
+    if kind == "train":
+        return lambda out, resume: experiment.train(TINY, out, resume=resume)
+    return lambda out, resume: experiment.unlearn(finished / "train", out, resume=resume)
+
+
+def timeless(run: Path) -> dict[str, Any]:
+    held: dict[str, Any] = {p.name: p.read_bytes() for p in run.glob("*.safetensors")}
+    held["rounds"] = [json.loads(line) | {"seconds": 0} for line in (run / "rounds.jsonl").read_text().splitlines()]
+    summary = json.loads((run / "summary.json").read_text())
+    held["summary"] = summary | {"created": "", "cost": summary["cost"] | {"seconds": 0}}
+    held["names"] = sorted(str(p.relative_to(run)) for p in run.rglob("*"))
+    held["config"] = (run / "config.toml").read_bytes()
+    return held
+
+
+def cut_everywhere(
+    work: Work, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arm: Callable[[Any, int], None]
+) -> int:
+    """Cut the work off at its n-th write for every n, resume, and compare; return how many writes there are."""
+    expected = timeless(finished)
+    for n in itertools.count():
+        out = tmp_path / str(n)
+        with monkeypatch.context() as patch:
+            arm(patch, n)
+            try:
+                work(out, False)
+            except Cut:
+                pass
+            else:
+                assert timeless(out) == expected
+                return n
+        work(out, True)
+        found = timeless(out)
+        assert found.keys() == expected.keys()
+        for key in found:
+            assert found[key] == expected[key], f"cut at write {n}: {key}"
+    return -1
+
+
+def counted(n: int, at: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``at``, except that its n-th call (from 0) does something else and ends the process."""
+    calls = itertools.count()
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == n:
+            instead(*args, **kwargs)
+            raise Cut
+        return at(*args, **kwargs)
+
+    return function
+
+
+def test_cut_while_a_file_is_half_written(
+    work: Work, kind: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def arm(patch: Any, n: int) -> None:
+        patch.setattr(os, "fsync", counted(n, os.fsync, lambda fd: os.ftruncate(fd, os.fstat(fd).st_size // 2)))
+        patch.setattr(Path, "unlink", lambda *_, **__: None)  # a process that is killed does not tidy up
+
+    # configuration, (request), checkpoints before the first and after every round, models, summary
+    writes = cut_everywhere(work, finished / kind, tmp_path, monkeypatch, arm)
+    assert writes == {"train": 1 + 3 + 1 + 1, "unlearn": 2 + 4 + 3 + 2}[kind]
+
+
+def test_cut_right_after_a_file_is_written(
+    work: Work, kind: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def arm(patch: Any, n: int) -> None:
+        patch.setattr(Path, "replace", counted(n, Path.replace, Path.replace))
+
+    assert cut_everywhere(work, finished / kind, tmp_path, monkeypatch, arm) == {"train": 6, "unlearn": 11}[kind]
+
+
+def test_cut_in_the_middle_of_a_line(
+    work: Work, kind: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(run: Run, record: dict[str, Any]) -> None:
+        with (run.path / "rounds.jsonl").open("a") as file:
+            file.write(json.dumps(record)[:40])
+
+    def arm(patch: Any, n: int) -> None:
+        patch.setattr(Run, "append", counted(n, Run.append, half))
+
+    assert cut_everywhere(work, finished / kind, tmp_path, monkeypatch, arm) == {"train": 2, "unlearn": 3}[kind]
+
+
+def test_interrupted_in_a_round_and_in_the_audit(
+    work: Work, kind: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while clients are answering: in the first round, between two, and while the result is measured."""
+    from fupareto.federation import SimulatedFederation
+
+    for n in {"train": (0, 1, 2, 3), "unlearn": (0, 1, 3, 5)}[kind]:
+        with monkeypatch.context() as patch:
+            patch.setattr(SimulatedFederation, "ask", counted(n, SimulatedFederation.ask, lambda *_: None))
+            with pytest.raises(Cut):
+                work(tmp_path / str(n), False)
+        work(tmp_path / str(n), True)
+        assert timeless(tmp_path / str(n)) == timeless(finished / kind)
+
+
+def test_the_watch_sees_every_round(finished: Path, tmp_path: Path) -> None:
+    from contextlib import contextmanager
+
+    seen: list[dict[str, Any]] = []
+
+    @contextmanager
+    def progress(title: str, rounds: int) -> Any:
+        assert (title, rounds) == ("unlearning", 3)
+        yield seen.append
+
+    run = experiment.unlearn(finished / "train", tmp_path / "run", progress=progress)
+    assert seen == run.rounds()
+
+
+def test_rounds_end_stages_and_count_bytes(finished: Path) -> None:
+    run = Run.open(finished / "unlearn")
+    assert [(r["round"], r["stage"]) for r in run.rounds()] == [(1, "unlearned"), (2, "unlearned"), (3, "recovered")]
+    parameters = sum(t.numel() for t in (run.load_model("initial") or {}).values())
+    for r in Run.open(finished / "train").rounds():
+        assert r["bytes_up"] == r["bytes_down"] == 4 * 4 * parameters  # four clients, four bytes
+        assert r["seconds"] > 0
+    assert all(r["r_acc"] is not None for r in run.rounds())
+
+
+def test_training_again_gives_the_same_bytes(finished: Path, tmp_path: Path) -> None:
+    experiment.train(TINY, tmp_path / "run")
+    assert timeless(tmp_path / "run") == timeless(finished / "train")
+
+
+def test_audit_of_a_run_that_is_not_finished_or_not_ours(finished: Path, tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "python", {"kind": "python", "seed": 0}, {"clients": ["1"]})
+    with pytest.raises(UserError, match="has not come to its end"):
+        experiment.audit(run)
+    run.save_summary(Run.open(finished / "unlearn").summary)
+    with pytest.raises(UserError, match="made from Python"):
+        experiment.audit(run)
+
+
+def test_method_without_a_name_for_its_stage_is_measured(finished: Path, tmp_path: Path) -> None:
+    """FedAvg goes on with the retained clients: its model is the unlearned one, and there is no recovery."""
+    run = experiment.unlearn(finished / "train", tmp_path / "run", method="fedavg", options={"rounds": 2})
+    assert list(run.summary["stages"]) == ["initial", "unlearned"]
+    assert run.summary["final"] == "unlearned"
+    assert run.summary["phases"] == {"improve": 0, "expand": 0, "failed": 0}
+
+
+def test_training_that_has_diverged_stops(tmp_path: Path) -> None:
+    """Nobody waits for the last of two thousand rounds that cannot move the model any more."""
+    ruined = TINY.model_copy(update={"train": TINY.train.model_copy(update={"rounds": 9, "lr": 1e30})})
+    for resume in (False, True):
+        with pytest.raises(UserError, match=r"diverged: in rounds \d to \d nobody.* not finite.*lower rate"):
+            experiment.train(ruined, tmp_path / "run", resume=resume)
+    assert len(Run(tmp_path / "run").rounds()) == 6  # each time three, and none is lost
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_silence_is_not_divergence() -> None:
+    assert not diverged({"1": "answered with numbers that are not finite", "2": "did not answer in 5 s"})
+    assert not diverged({})
