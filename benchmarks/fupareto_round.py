@@ -31,7 +31,7 @@ from fupareto import models, parameters
 from fupareto.federation import Request, SimulatedFederation
 from fupareto.federation.local import batches
 from fupareto.federation.questions import Answer, Failure, Gradient, Question, TrialLosses
-from fupareto.methods.fupareto import objectives
+from fupareto.methods.fupareto import objectives, search
 from fupareto.methods.fupareto.method import FUPareto, FUParetoState
 
 SHAPE = (1, 28, 28)
@@ -87,10 +87,10 @@ def stopwatches(spent: dict[str, float]) -> Iterator[None]:
 
     wrapped = [
         (objectives, "gram", "gram"),
-        (objectives, "combine", "combination"),
-        (FUPareto, "_improvement", "direction"),
-        (method, "expansion_direction", "direction"),
-        (method, "recovery_direction", "direction"),
+        (search, "combine", "combination"),
+        (FUPareto, "_improvement_hull", "direction"),
+        (FUPareto, "_descent", "direction"),
+        (method, "expansion_hull", "direction"),
     ]
     patches = [mock.patch.object(owner, name, timed(part, getattr(owner, name))) for owner, name, part in wrapped]
     for patch in patches:

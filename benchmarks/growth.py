@@ -23,6 +23,7 @@ from torch import nn
 from common import RESULTS, TimedOut, exponent, isolated, memory_of, reset_peak, seconds, spread, write
 from fupareto import parameters
 from fupareto.federation import Request, SimulatedFederation
+from fupareto.federation.collected import Trial
 from fupareto.methods import FedAvg, FUPareto, Method
 from fupareto.tasks.losses import Loss
 
@@ -64,9 +65,9 @@ class Point:
     def _work(self, federation: SimulatedFederation, model: nn.Module) -> Callable[[], object]:
         w = parameters.read(model)
         if self.work == "search":
-            trial = [0.01 * 2.0**-k for k in range(self.steps)]
+            trial = tuple(0.01 * 2.0**-k for k in range(self.steps))
             objectives = dict.fromkeys(federation.ids, Loss("ce"))
-            return lambda: list(federation.losses(w, torch.ones_like(w), trial, objectives, {}))
+            return lambda: list(federation.losses(Trial(w, torch.ones_like(w), trial), objectives, {}))
         forget = Request(clients=federation.ids[: max(1, self.clients // 4)])
         method: Method = FedAvg() if self.work == "fedavg" else FUPareto()
         state = method.init(federation, w, None if self.work == "fedavg" else forget)

@@ -16,6 +16,7 @@ from fupareto import UserError, api, serial
 from fupareto.audit import assemble
 from fupareto.federation import Local, Request, SimulatedFederation
 from fupareto.federation.history import History
+from fupareto.federation.recording import WithHistory
 from fupareto.federation.simulated import usable
 from fupareto.methods import FedAvg, FUPareto, Method
 from fupareto.methods.registry import METHODS, find
@@ -98,8 +99,11 @@ def test_every_method_is_the_same(name: str, tmp_path: Path) -> None:
         trained = api.train(
             federation, start(), FedAvg(rounds=2, batch_size=9), out=out, record=("federaser", "fupga", "fedau"), keep=2
         )
-        federation.history = History.open(out / "history")
-        return ended(api.unlearn(federation, trained.outcome.model("initial"), list(FORGET), method))  # type: ignore[arg-type]
+        history = History.open(out / "history")
+        assert history is not None
+        w0 = trained.outcome.model("initial")
+        assert w0 is not None
+        return ended(api.unlearn(WithHistory(federation, history), w0, list(FORGET), method))
 
     here, there = both(run)
     assert here == there

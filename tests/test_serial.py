@@ -10,6 +10,8 @@ from torch import Tensor
 
 from fupareto import serial
 from fupareto.federation.questions import (
+    ANSWERS,
+    QUESTIONS,
     Answer,
     Edit,
     Evaluate,
@@ -27,12 +29,11 @@ from fupareto.federation.questions import (
     TrainHead,
     TrainWithin,
     TrialLosses,
-    Types,
 )
 from fupareto.methods.base import State
 from fupareto.tasks.losses import Loss
 
-EVERY_TYPE: dict[str, Any] = {**Types.questions, **Types.answers}
+EVERY_TYPE: dict[str, Any] = {**QUESTIONS, **ANSWERS}
 
 seeds = st.integers(0, 2**63 - 1)
 numbers = st.floats(allow_nan=False)
@@ -98,12 +99,12 @@ def assert_same(found: object, wanted: object) -> None:
 
 @given(questions)
 def test_every_question_survives_bytes(question: Question) -> None:
-    assert_same(serial.from_bytes(Types.questions, serial.to_bytes(question)), question)
+    assert_same(serial.from_bytes(QUESTIONS, serial.to_bytes(question)), question)
 
 
 @given(answers)
 def test_every_answer_survives_bytes(answer: Answer | Failure) -> None:
-    assert_same(serial.from_bytes(Types.answers, serial.to_bytes(answer)), answer)
+    assert_same(serial.from_bytes(ANSWERS, serial.to_bytes(answer)), answer)
 
 
 def test_the_examples_are_of_every_type() -> None:
@@ -136,19 +137,19 @@ def test_any_other_bytes_are_a_value_error(data: bytes) -> None:
 def test_a_message_of_another_version_is_a_value_error(values: str) -> None:
     data = safetensors.torch.save({"w": w}, {"type": "Gradient", "values": values})
     with pytest.raises(ValueError):
-        serial.from_bytes(Types.questions, data)
+        serial.from_bytes(QUESTIONS, data)
 
 
 def test_an_answer_is_not_a_question() -> None:
     with pytest.raises(ValueError, match="Train, TrainWithin, TrainHead, Edit, Gradient"):
-        serial.from_bytes(Types.questions, serial.to_bytes(Trained(w, 1)))
+        serial.from_bytes(QUESTIONS, serial.to_bytes(Trained(w, 1)))
 
 
 def test_bytes_hold_values_not_memory() -> None:
     shared = torch.arange(8.0)
     data = serial.to_bytes(TrialLosses(shared[:4], shared[:4], (1.0,), Loss("ce")))
     shared.zero_()
-    again = serial.from_bytes(Types.questions, data)
+    again = serial.from_bytes(QUESTIONS, data)
     assert isinstance(again, TrialLosses)
     assert again.w.tolist() == again.direction.tolist() == [0, 1, 2, 3]
 

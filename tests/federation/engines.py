@@ -8,9 +8,8 @@ from torch import nn
 
 from fupareto import serial
 from fupareto.federation import Federation
-from fupareto.federation.client import answer
 from fupareto.federation.collected import Traffic
-from fupareto.federation.questions import Answer, Failure, Question, Types
+from fupareto.federation.questions import ANSWERS, QUESTIONS, Answer, Failure, Question
 from fupareto.federation.request import Splits
 from fupareto.parameters import Layout
 
@@ -39,7 +38,7 @@ class BytesFederation(Federation):
         for i, question in questions.items():
             self.messages += 1
             reply = self._pool.submit(self._client, i, serial.to_bytes(question)).result()
-            yield i, serial.from_bytes(Types.answers, reply)
+            yield i, serial.from_bytes(ANSWERS, reply)
 
     def _client(self, client: str, message: bytes) -> bytes:
         try:
@@ -50,7 +49,7 @@ class BytesFederation(Federation):
     def _answer(self, client: str, message: bytes) -> Answer:
         module = self._model().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         splits = {name: (_copy(x), y.clone()) for name, (x, y) in self._clients[client].items()}
-        return answer(serial.from_bytes(Types.questions, message), module, splits, client)
+        return serial.from_bytes(QUESTIONS, message).answer(module, splits, client)
 
 
 def _copy(x: torch.Tensor) -> torch.Tensor:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from fupareto import serial
 from fupareto.federation import Federation, Local, SimulatedFederation
-from fupareto.federation.client import answer
 from fupareto.federation.questions import (
+    QUESTIONS,
     Edit,
     Evaluated,
     Failure,
@@ -22,7 +22,6 @@ from fupareto.federation.questions import (
     Trained,
     TrainHead,
     TrainWithin,
-    Types,
 )
 from fupareto.parameters import Layout
 from fupareto.tasks.losses import Loss
@@ -84,16 +83,16 @@ def _vector(reply: Any) -> Tensor:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_question_comes_back_from_bytes_as_it_was(kind: str) -> None:
     question = questions(plain)[kind]
-    assert serial.same(serial.from_bytes(Types.questions, serial.to_bytes(question)), question)
+    assert serial.same(serial.from_bytes(QUESTIONS, serial.to_bytes(question)), question)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("model", [plain, normed])
 def test_what_the_module_held_before_does_not_matter(kind: str, model: Factory) -> None:
     module, question, data = model(), questions(model)[kind], clients(shape_of(model))["c2"]
-    first = answer(question, model(), data, "c2")
-    answer(Train(start(model), Loss("ce"), 0.9, 3, 5, 1), module, data, "c2")
-    assert serial.same(answer(question, module, data, "c2"), first)
+    first = question.answer(model(), data, "c2")
+    Train(start(model), Loss("ce"), 0.9, 3, 5, 1).answer(module, data, "c2")
+    assert serial.same(question.answer(module, data, "c2"), first)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +115,7 @@ def test_bytes_of_a_head() -> None:
 def test_a_reference_is_sent_to_those_who_compare_with_it(pseudo: Local | None) -> None:
     federation, n = engines(plain)[0], len(start())
     objectives = {"c0": Loss("npo"), "c1": Loss("ce"), "c2": Loss("ce")}
-    federation.gradients(start(), objectives, pseudo, reference=start() + 1)
+    federation.gradients(start(), objectives, pseudo=pseudo, reference=start() + 1)
     assert (federation.traffic.down, federation.traffic.up) == (4 * 4 * n, 3 * 4 * (n + 1))
 
 
@@ -132,7 +131,7 @@ def test_a_gradient_with_a_reference_is_autograds() -> None:
         other = reference(x)
     value = Loss("npo", b=0.5)(module(x), y, other).mean()
     wanted = torch.cat([g.reshape(-1) for g in torch.autograd.grad(value, list(module.parameters()))])
-    found = answer(question, plain(), clients()["c2"], "c2")
+    found = question.answer(plain(), clients()["c2"], "c2")
     assert isinstance(found, LossAndGradient)
     assert found.loss == pytest.approx(value.item(), rel=1e-5)
     torch.testing.assert_close(found.gradient, wanted)
@@ -147,8 +146,8 @@ def test_the_reference_is_computed_without_dropout() -> None:
     _write(module, question.reference)
     labels = module(x).argmax(1)
     by_label = Train(question.w, Loss("ce"), **SGD)
-    found = answer(question, dropping(), clients()["c2"], "c2")
-    wanted = answer(by_label, dropping(), {"train": (x, labels)}, "c2")
+    found = question.answer(dropping(), clients()["c2"], "c2")
+    wanted = by_label.answer(dropping(), {"train": (x, labels)}, "c2")
     assert serial.same(found, wanted)
 
 

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fupareto import parameters, serial
-from fupareto.federation.client import answer
 from fupareto.federation.questions import (
     Answer,
     Evaluate,
@@ -71,7 +70,7 @@ def reference(model: Factory, w: Tensor) -> nn.Module:
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_gradient_is_autograds_on_all_data_at_once(model: Factory, loss: Loss) -> None:
     w, splits = other_weights(model), splits_of(model)
-    found = answer(Gradient(w, loss), model(), splits, "c2")
+    found = Gradient(w, loss).answer(model(), splits, "c2")
     module = reference(model, w).eval()
     x, y = splits["train"]
     value = loss(module(x), y).mean()
@@ -92,7 +91,7 @@ def test_gradient_of_data_that_need_several_passes() -> None:
     module = nn.Sequential(nn.Linear(9000, CLASSES))
     module.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
     w = parameters.read(module)
-    found = answer(Gradient(w, Loss("ce")), module, {"train": (x, y)}, "wide")
+    found = Gradient(w, Loss("ce")).answer(module, {"train": (x, y)}, "wide")
     assert seen == [50, 50, 20]
     assert isinstance(found, LossAndGradient)
     value = F.cross_entropy(module(x), y)
@@ -104,7 +103,7 @@ def test_gradient_of_data_that_need_several_passes() -> None:
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_train_is_torchs_sgd(loss: Loss) -> None:
     w, splits = other_weights(), splits_of()
-    found = answer(Train(w, loss, **SGD, seed=0), plain(), splits, "c2")
+    found = Train(w, loss, **SGD, seed=0).answer(plain(), splits, "c2")
     assert isinstance(found, Trained)
     assert found.size == len(splits["train"][1])
     torch.testing.assert_close(found.w, trained_by_torch(reference(plain, w), *splits["train"], loss))
@@ -114,7 +113,7 @@ def test_train_is_torchs_sgd(loss: Loss) -> None:
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_pseudo_gradient_is_the_way_of_torchs_sgd(loss: Loss) -> None:
     w, splits = other_weights(), splits_of()
-    found = answer(PseudoGradient(w, loss, **SGD), plain(), splits, "c2")
+    found = PseudoGradient(w, loss, **SGD).answer(plain(), splits, "c2")
     assert isinstance(found, LossAndGradient)
     end = trained_by_torch(reference(plain, w), *splits["train"], loss)
     torch.testing.assert_close(found.gradient, (w - end) / SGD["lr"])
@@ -125,8 +124,8 @@ def test_pseudo_gradient_is_the_way_of_torchs_sgd(loss: Loss) -> None:
 
 def test_pseudo_gradient_of_one_full_batch_is_the_gradient() -> None:
     w, splits = other_weights(), splits_of()
-    full = answer(Gradient(w, Loss("ce")), plain(), splits, "c2")
-    pseudo = answer(PseudoGradient(w, Loss("ce"), lr=0.5, epochs=1, batch_size=1000), plain(), splits, "c2")
+    full = Gradient(w, Loss("ce")).answer(plain(), splits, "c2")
+    pseudo = PseudoGradient(w, Loss("ce"), lr=0.5, epochs=1, batch_size=1000).answer(plain(), splits, "c2")
     assert isinstance(full, LossAndGradient)
     assert isinstance(pseudo, LossAndGradient)
     torch.testing.assert_close(pseudo.gradient, full.gradient, atol=1e-5, rtol=1e-4)
@@ -139,7 +138,7 @@ def test_pseudo_gradient_of_one_full_batch_is_the_gradient() -> None:
 )
 def test_no_gradient_on_running_statistics(question: Gradient | PseudoGradient) -> None:
     module = normed()
-    found = answer(question, module, splits_of(normed), "c2")
+    found = question.answer(module, splits_of(normed), "c2")
     assert isinstance(found, LossAndGradient)
     tail = Layout.of(module).trainable
     assert not torch.equal(parameters.read(module)[tail:], question.w[tail:])  # they did move, locally
@@ -151,7 +150,7 @@ def test_no_gradient_on_running_statistics(question: Gradient | PseudoGradient) 
 def test_trial_losses_are_those_at_w_minus_step_times_direction(loss: Loss) -> None:
     w, splits, steps = other_weights(), splits_of(), (2.0, 0.5, 0.0)
     direction = random_vector(len(w))
-    found = answer(TrialLosses(w, direction, steps, loss), plain(), splits, "c2")
+    found = TrialLosses(w, direction, steps, loss).answer(plain(), splits, "c2")
     assert isinstance(found, Losses)
     x, y = splits["train"]
     wanted = [loss(reference(plain, w - step * direction)(x), y).mean().item() for step in steps]
@@ -165,7 +164,7 @@ def test_evaluation_counts() -> None:
     module = nn.Linear(4, 3, bias=False)
     w = torch.tensor([[9.0, 0, 0, 0], [0, 9, 0, 9], [0, 0, 9, 0]]).reshape(-1)  # the last sample is taken for a 1
     splits = {"train": (x, y), "test": (x[:3], y[:3]), "trigger": (x[3:], y[3:])}
-    found = answer(Evaluate(w, ("test", "train", "absent")), module, splits, "me")
+    found = Evaluate(w, ("test", "train", "absent")).answer(module, splits, "me")
     assert isinstance(found, Evaluated)
     assert list(found.counts) == ["test", "train"]
     for split, right in (("test", 3), ("train", 3)):
@@ -178,7 +177,7 @@ def test_evaluation_counts() -> None:
 def test_evaluation_is_without_dropout_and_with_running_statistics() -> None:
     module = normed().train()
     x, y = splits_of(normed)["test"]
-    found = answer(Evaluate(start(normed), ("test",)), module, {"test": (x, y)}, "c2")
+    found = Evaluate(start(normed), ("test",)).answer(module, {"test": (x, y)}, "c2")
     assert isinstance(found, Evaluated)
     wanted = F.cross_entropy(normed().eval()(x), y)
     assert found.counts["test"]["loss"] == pytest.approx(wanted.item(), rel=1e-5)
@@ -187,26 +186,21 @@ def test_evaluation_is_without_dropout_and_with_running_statistics() -> None:
 def test_predictions_are_the_logits_on_the_first_split_that_is_there() -> None:
     w, splits = other_weights(normed), splits_of(normed)
     module = reference(normed, w).eval()
-    found = answer(Predict(w, ("nonmember", "test", "train")), normed().train(), splits, "c2")
+    found = Predict(w, ("nonmember", "test", "train")).answer(normed().train(), splits, "c2")
     assert isinstance(found, Predicted)
     x, y = splits["test"]
     torch.testing.assert_close(found.logits, module(x).detach())
     assert torch.equal(found.labels, y)
     with pytest.raises(ValueError, match="no data called nonmember or spare"):
-        answer(Predict(w, ("nonmember", "spare")), normed(), splits, "c2")
+        Predict(w, ("nonmember", "spare")).answer(normed(), splits, "c2")
 
 
 def test_what_the_module_held_before_does_not_matter() -> None:
     module, splits, w = plain(), splits_of(), other_weights()
     for question in questions(w, mode="eval", seed=0):
-        fresh = answer(question, plain(), splits, "c2")
-        answer(Train(start(), Loss("ce"), 0.9, 3, 5, 1), module, splits, "c2")
-        assert serial.same(answer(question, module, splits, "c2"), fresh)
-
-
-def test_not_a_question() -> None:
-    with pytest.raises(TypeError, match="not a question: Trained"):
-        answer(Trained(start(), 1), plain(), splits_of(), "c2")  # type: ignore[arg-type]
+        fresh = question.answer(plain(), splits, "c2")
+        Train(start(), Loss("ce"), 0.9, 3, 5, 1).answer(module, splits, "c2")
+        assert serial.same(question.answer(module, splits, "c2"), fresh)
 
 
 # Dropout -------------------------------------------------------------------------------------------------------
@@ -225,7 +219,7 @@ def questions(w: Tensor, mode: str, seed: int) -> list[Question]:
 @pytest.mark.parametrize("kind", range(4), ids=["train", "gradient", "pseudo-gradient", "trial losses"])
 def test_dropout_draws_from_the_seed_and_the_client_alone(kind: int) -> None:
     def ask(seed: int, client: str = "c2") -> Answer:
-        return answer(questions(start(dropping), "train", seed)[kind], dropping(), splits_of(), client)
+        return questions(start(dropping), "train", seed)[kind].answer(dropping(), splits_of(), client)
 
     state = torch.get_rng_state()
     first = ask(1)
@@ -238,14 +232,14 @@ def test_dropout_draws_from_the_seed_and_the_client_alone(kind: int) -> None:
 
 def test_eval_mode_does_not_drop() -> None:
     w = start(dropping)
-    one, two = (answer(Gradient(w, Loss("ce"), "eval", seed), dropping(), splits_of(), "c2") for seed in (1, 2))
+    one, two = (Gradient(w, Loss("ce"), "eval", seed).answer(dropping(), splits_of(), "c2") for seed in (1, 2))
     assert serial.same(one, two)
 
 
 def test_before_and_after_a_step_dropout_is_the_same() -> None:
     """Else its noise would decide the line search: at step 0 the trial loss is the loss sent with the gradient."""
     w = start(dropping)
-    _, gradient, pseudo, trial = (answer(q, dropping(), splits_of(), "c2") for q in questions(w, "train", seed=4))
+    _, gradient, pseudo, trial = (q.answer(dropping(), splits_of(), "c2") for q in questions(w, "train", seed=4))
     assert isinstance(trial, Losses)
     assert isinstance(gradient, LossAndGradient)
     assert isinstance(pseudo, LossAndGradient)
@@ -257,7 +251,7 @@ def test_dropout_does_not_depend_on_how_threads_interleave() -> None:
     everything = [(i, q) for i in data for q in questions(w, "train", seed=1)]
 
     def ask(item: tuple[str, Question]) -> Answer:
-        return answer(item[1], dropping(), data[item[0]], item[0])
+        return item[1].answer(dropping(), data[item[0]], item[0])
 
     alone = [ask(item) for item in everything]
     with ThreadPoolExecutor(4) as pool:
@@ -272,7 +266,7 @@ def dropped(layer: nn.Module, x: Tensor) -> Tensor:
     layer.register_forward_hook(lambda _, inputs, output: seen.append(output.detach().clone()))
     module = nn.Sequential(layer, nn.Flatten(), nn.Linear(x[0].numel(), CLASSES))
     labels = torch.zeros(len(x), dtype=torch.long)
-    answer(Gradient(parameters.read(module), Loss("ce"), "train", 5), module, {"train": (x, labels)}, "me")
+    Gradient(parameters.read(module), Loss("ce"), "train", 5).answer(module, {"train": (x, labels)}, "me")
     return torch.cat(seen)
 
 
@@ -341,4 +335,4 @@ def alpha() -> nn.Module:
 def test_every_kind_of_dropout_is_seeded(model: Factory) -> None:
     module = model()
     question = Gradient(parameters.read(module), Loss("ce"), "train", 5)
-    assert serial.same(answer(question, module, splits_of(), "c2"), answer(question, module, splits_of(), "c2"))
+    assert serial.same(question.answer(module, splits_of(), "c2"), question.answer(module, splits_of(), "c2"))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fupareto import serial
 from fupareto.federation import Federation, Local, Request, SimulatedFederation
+from fupareto.federation.collected import Trial
 from fupareto.methods import FedAvg, FUPareto, Method, State
 from fupareto.tasks.losses import Loss
 
@@ -95,9 +96,9 @@ def test_bytes_of_each_question(federation: Federation) -> None:
     federation.train_mean(w, ids, Loss("ce"), Local(lr=0.1))
     assert traffic_of(federation) == (4 * N_BYTES, 4 * N_BYTES)
     for pseudo in (None, Local(lr=0.1)):
-        federation.gradients(w, dict.fromkeys(ids, Loss("ce")), pseudo)
+        federation.gradients(w, dict.fromkeys(ids, Loss("ce")), pseudo=pseudo)
         assert traffic_of(federation) == (4 * N_BYTES, 4 * (N_BYTES + 4))
-    list(federation.losses(w, w, (0.4, 0.2, 0.1), dict.fromkeys(ids, Loss("ce")), {}))
+    list(federation.losses(Trial(w, w, (0.4, 0.2, 0.1)), dict.fromkeys(ids, Loss("ce")), {}))
     assert traffic_of(federation) == (4 * (N_BYTES + 3 * 4), 4 * 3 * 4)
     federation.evaluate(w, ids, ("train", "test"))
     assert traffic_of(federation) == (4 * N_BYTES, 4 * 2 * 3 * 4)
@@ -107,7 +108,7 @@ def test_a_search_that_stops_early_pays_for_the_steps_it_tried() -> None:
     w, steps, losses = start(), (0.4, 0.2, 0.1), {"c0": Loss("ce"), "c2": Loss("ce")}
     stepwise, at_once = world(), BytesFederation(plain, clients())
     for federation in (stepwise, at_once):
-        next(iter(federation.losses(w, w, steps, losses, {})))
+        next(iter(federation.losses(Trial(w, w, steps), losses, {})))
     assert traffic_of(stepwise) == (2 * (N_BYTES + 4), 2 * 4)
     assert traffic_of(at_once) == (2 * (N_BYTES + 3 * 4), 2 * 3 * 4)
     assert at_once.messages == 2

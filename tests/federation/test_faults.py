@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fupareto.federation import Federation, Local, Request, SimulatedFederation
+from fupareto.federation.collected import Trial
 from fupareto.federation.questions import (
     Evaluated,
     Failure,
@@ -70,12 +71,12 @@ def test_a_client_whose_code_raises_is_named_with_its_words(engine: str) -> None
         SimulatedFederation(Fussy(), data, 2) if engine == "simulated" else BytesFederation(Fussy, data)
     )
     missing: dict[str, str] = {}
-    rows = list(federation.losses(W, W, (0.2, 0.1), dict.fromkeys(IDS, CE), missing))
+    rows = list(federation.losses(Trial(W, W, (0.2, 0.1)), dict.fromkeys(IDS, CE), missing))
     for answer in (
         federation.train(W, IDS, CE, Local(0.1)),
         federation.train_mean(W, IDS, CE, Local(0.1)),
         federation.gradients(W, dict.fromkeys(IDS, CE)),
-        federation.gradients(W, dict.fromkeys(IDS, CE), Local(0.1)),
+        federation.gradients(W, dict.fromkeys(IDS, CE), pseudo=Local(0.1)),
     ):
         assert answer.missing == {BAD: "ZeroDivisionError: samples of the wrong kind"}
         assert answer.ids == OTHERS
@@ -132,8 +133,8 @@ def test_the_mean_is_of_those_who_answered() -> None:
 )
 def test_unusable_gradients(wrong: Reply, reason: str, pseudo: Local | None) -> None:
     federation, whole = with_fault(always(wrong)), world()
-    found = federation.gradients(W, dict.fromkeys(IDS, CE), pseudo)
-    wanted = whole.gradients(W, dict.fromkeys(OTHERS, CE), pseudo)
+    found = federation.gradients(W, dict.fromkeys(IDS, CE), pseudo=pseudo)
+    wanted = whole.gradients(W, dict.fromkeys(OTHERS, CE), pseudo=pseudo)
     assert_reason(found.missing, reason)
     assert found.ids == OTHERS
     assert torch.equal(found.gradients, wanted.gradients)
@@ -153,7 +154,7 @@ def test_unusable_gradients(wrong: Reply, reason: str, pseudo: Local | None) -> 
 def test_unusable_trial_losses(wrong: Reply, reason: str) -> None:
     federation = FaultyFederation(BytesFederation(plain, clients()), {BAD: always(wrong)})
     missing: dict[str, str] = {}
-    rows = np.array(list(federation.losses(W, W, (0.4, 0.2, 0.1), dict.fromkeys(IDS, CE), missing)))
+    rows = np.array(list(federation.losses(Trial(W, W, (0.4, 0.2, 0.1)), dict.fromkeys(IDS, CE), missing)))
     assert_reason(missing, reason)
     assert rows.shape == (3, 6)
     assert np.isnan(rows[:, IDS.index(BAD)]).all()
@@ -226,7 +227,7 @@ def test_answers_of_the_right_type_with_the_wrong_insides_are_reported_too(wrong
         case LossAndGradient():
             missing = federation.gradients(W, dict.fromkeys(IDS, CE)).missing
         case Losses():
-            list(federation.losses(W, W, (0.1,), dict.fromkeys(IDS, CE), missing))
+            list(federation.losses(Trial(W, W, (0.1,)), dict.fromkeys(IDS, CE), missing))
         case Evaluated():
             missing = federation.evaluate(W, IDS, ("test",)).missing
         case Predicted():
@@ -369,7 +370,7 @@ def test_a_diverged_trial_loss_rejects_the_step(value: float, who: tuple[str, ..
 def test_a_diverged_trial_loss_is_infinite() -> None:
     for value in (math.inf, -math.inf, math.nan):
         federation = with_fault(diverging(value, above=0.0))
-        row = next(iter(federation.losses(W, W, (0.1,), dict.fromkeys(IDS, CE), {})))
+        row = next(iter(federation.losses(Trial(W, W, (0.1,)), dict.fromkeys(IDS, CE), {})))
         assert row[IDS.index(BAD)] == math.inf
 
 
@@ -379,10 +380,9 @@ def test_several_diverged_trial_losses_reject_the_step_quietly() -> None:
 
 
 def test_a_trial_loss_of_minus_infinity_is_no_improvement() -> None:
-    """Gradient ascent is unbounded below: a model that has blown up must not pass for a forgotten one."""
-    method = dataclasses.replace(METHOD, loss="ascent")
+    """A model that has blown up must not pass for a forgotten one."""
     for expand_next in (False, True):
-        state = unlearn(with_fault(diverging(-math.inf, above=0.0), "c1"), method=method, expand_next=expand_next)
+        state = unlearn(with_fault(diverging(-math.inf, above=0.0), "c1"), expand_next=expand_next)
         assert state.record["step"] is None
 
 
@@ -397,8 +397,7 @@ def test_forgotten_when_every_forget_client_has_no_gradient_left() -> None:
 
 
 def test_a_missing_forget_client_is_never_counted_as_forgotten() -> None:
-    method = dataclasses.replace(METHOD, stop_when_forgotten=True)
-    state = unlearn(FaultyFederation(world(), {"c1": content, "c4": silent}), method=method)
+    state = unlearn(FaultyFederation(world(), {"c1": content, "c4": silent}))
     assert state.record["forgotten"] is False
     assert state.stage == "unlearned"
 

@@ -34,8 +34,7 @@ def plan(heads: tuple[str, ...] = FORGET, parts: tuple[str, ...] = PARTS) -> Pla
 def train(federation: Federation, w: Tensor) -> list[State]:
     states = [METHOD.init(federation, w, None, seed=6)]
     while not states[-1].done:
-        federation.begin(states[-1].round)
-        states.append(METHOD.step(federation, states[-1]))
+        states.append(METHOD.step(federation.at(states[-1].round), states[-1]))
     return states
 
 
@@ -133,8 +132,7 @@ def test_a_head_that_does_not_come_back_stays_as_it_was(tmp_path: Path, fault: F
         recording = Recording(inner, history)
         state = METHOD.init(recording, start(), None, seed=6)
         for _ in range(2):
-            recording.begin(state.round)
-            state = METHOD.step(recording, state)
+            state = METHOD.step(recording.at(state.round), state)
         heads[name] = history.heads(1)
         assert not state.record["missing"]  # nothing that the model is trained with is missing
     assert set(heads["whole"]) == {"c1", "c4"}

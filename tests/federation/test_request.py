@@ -17,6 +17,7 @@ from fupareto.federation import Request, SimulatedFederation
 from fupareto.federation.collected import Traffic
 from fupareto.federation.contract import Federation
 from fupareto.federation.history import History, Plan
+from fupareto.federation.recording import WithHistory
 from fupareto.federation.request import Splits
 from fupareto.methods import FUPareto
 from fupareto.methods.fedau import FedAU
@@ -228,9 +229,9 @@ PARTIAL = [Request(classes=(2,)), Request(samples={"1": (0, 4)})]
 def test_methods_that_recorded_whole_clients_refuse_parts_of_them(
     tmp_path: Path, request_: Request, method: Any, recorded: bool
 ) -> None:
-    engine = federation().divided(request_)
+    engine: Federation = federation().divided(request_)
     if recorded:
-        engine.history = History.create(tmp_path, Plan((method.history,), ("0", "1", "2"), 3), 0)
+        engine = WithHistory(engine, History.create(tmp_path, Plan((method.history,), ("0", "1", "2"), 3), 0))
     with pytest.raises(UserError, match=r"forgets whole clients only: .* Use another method for samples or classes"):
         method.init(engine, torch.zeros(15), request_)
 

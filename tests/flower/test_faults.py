@@ -1,6 +1,7 @@
 """What a network can do: nodes that die, come back, are late, or answer nonsense. The run goes on, and says so."""
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -125,7 +126,7 @@ def test_nonsense_is_named_and_everybody_else_goes_on(name: str) -> None:
     fault, words = NONSENSE[name]
     federation, _ = with_fault(fault)
     federation.traffic.up = 0
-    federation._number = 1
+    federation._numbers = itertools.count(2)
     answer = federation.train_mean(W, IDS, CE, Local(0.1))
     assert set(answer.missing) == {BAD}
     assert re.search(words, answer.missing[BAD]), answer.missing

@@ -11,7 +11,10 @@ from torch import Tensor, nn
 from federation.worlds import FORGET, Factory, clients, dropping, normed, plain, shape_of, start
 from fupareto import UserError, api, serial
 from fupareto.federation import Federation, Local, Request, SimulatedFederation
+from fupareto.federation.collected import Trial
 from fupareto.federation.history import History
+from fupareto.federation.recording import WithHistory
+from fupareto.federation.wrappers import KeepingAnswers
 from fupareto.flower import client_app, engine
 from fupareto.flower.engine import FlowerFederation
 from fupareto.methods import FedAvg, FUPareto, Method, State
@@ -36,8 +39,7 @@ def simulated(model: Factory = plain) -> SimulatedFederation:
 def states(method: Method, federation: Federation, w: Tensor, request: Request | None) -> list[State]:
     found = [method.init(federation, w, request, seed=11)]
     while not found[-1].done:
-        federation.begin(found[-1].round)
-        found.append(method.step(federation, found[-1]))
+        found.append(method.step(federation.at(found[-1].round), found[-1]))
     return found
 
 
@@ -102,8 +104,9 @@ def test_every_method_is_bit_identical(name: str, tmp_path: Path) -> None:
         parts = ("federaser", "fupga", "fedau")
         trained = api.train(federation, start(), training, out=tmp_path / place, record=parts, keep=2)
         w0 = federation.layout.flat(trained.model("initial"))
-        federation.history = History.open(tmp_path / place / "history")
-        results.append(api.unlearn(federation, w0, list(FORGET), method))
+        history = History.open(tmp_path / place / "history")
+        assert history is not None
+        results.append(api.unlearn(WithHistory(federation, history), w0, list(FORGET), method))
     for stage in ("initial", "unlearned", "recovered"):
         mine, theirs = (r.outcome.model(stage) for r in results)
         assert (mine is None) == (theirs is None)
@@ -125,7 +128,7 @@ def test_one_message_carries_a_whole_line_search() -> None:
     for steps in (1, 7):
         federation.gradients(w, ids)
         before = len(grid.sent)
-        list(federation.losses(w, w, tuple(0.5**k for k in range(steps)), ids, {}))
+        list(federation.losses(Trial(w, w, tuple(0.5**k for k in range(steps))), ids, {}))
         assert grid.kinds(before) == ["query.loss"] * 6
 
 
@@ -136,7 +139,7 @@ def test_the_model_of_a_round_is_sent_once() -> None:
     ids = dict.fromkeys(federation.ids, CE)
     federation.gradients(w, ids)
     before = len(grid.sent)
-    list(federation.losses(w, 2 * w, (0.1, 0.2), ids, {}))
+    list(federation.losses(Trial(w, 2 * w, (0.1, 0.2)), ids, {}))
     assert all(n < s.down < 1.1 * n for s in grid.sent[before:])
 
 
@@ -150,10 +153,10 @@ def test_a_node_that_lost_the_model_is_sent_it_again(lost: bool) -> None:
     else:
         w = w + 1
     before, missing = len(grid.sent), dict[str, str]()
-    table = list(federation.losses(w, 2 * w, (0.1, 0.2), ids, missing))
+    table = list(federation.losses(Trial(w, 2 * w, (0.1, 0.2)), ids, missing))
     assert grid.kinds(before).count("query.loss") == (7 if lost else 12)
     assert missing == {}
-    expected = list(simulated().losses(w, 2 * w, (0.1, 0.2), ids, {}))
+    expected = list(simulated().losses(Trial(w, 2 * w, (0.1, 0.2)), ids, {}))
     assert np.array_equal(np.array(table), np.array(expected))
 
 
@@ -165,10 +168,10 @@ def test_bytes_agree_with_the_accounting(phase: str) -> None:
     method: Method = FUPareto(rounds=6, recovery_rounds=2, lr=1.0) if phase != "train" else FedAvg(rounds=2)
     state = method.init(federation, w, None if phase == "train" else Request(FORGET))
     seen = False
+    kept = KeepingAnswers(federation)
     while not state.done:
         before, up, down = len(grid.sent), federation.traffic.up, federation.traffic.down
-        federation.begin(state.round)
-        state = method.step(federation, state)
+        state = method.step(kept.at(state.round), state)
         if state.phase != phase:
             continue
         seen, messages = True, grid.sent[before:]

@@ -11,7 +11,7 @@ from fupareto.federation import SimulatedFederation
 from fupareto.federation.contract import Federation
 from fupareto.federation.history import History, Plan
 from fupareto.federation.questions import Answer, Failure, Question
-from fupareto.federation.recording import Recording
+from fupareto.federation.recording import Recording, WithHistory
 from fupareto.methods import FedAvg
 
 from . import blobs
@@ -21,13 +21,12 @@ TRAINING = FedAvg(rounds=6, lr=0.5, batch_size=4)
 Change = Callable[[str, Question, Answer | Failure], Answer | Failure]
 
 
-class Spy(Federation):
+class Spy(WithHistory):
     """Another federation: ``asked`` remembers every question, ``absent`` do not answer, ``change`` alters answers."""
 
     def __init__(self, inner: Federation, history: History | None = None, change: Change | None = None) -> None:
-        self.inner, self.history, self.change = inner, history, change
-        self.ids, self.layout, self.traffic = inner.ids, inner.layout, inner.traffic
-        self.steps_per_question = inner.steps_per_question
+        super().__init__(inner, history)  # type: ignore[arg-type]
+        self.change = change
         self.asked: list[tuple[str, Question]] = []
         self.absent: set[str] = set()
 
@@ -38,9 +37,6 @@ class Spy(Federation):
                 yield i, Failure("absent")
             else:
                 yield i, self.change(i, questions[i], answer) if self.change else answer
-
-    def fresh(self, seed: int) -> Tensor:
-        return self.inner.fresh(seed)
 
     def who(self, *kinds: type[Question]) -> set[str]:
         """Return who was asked, by default anything at all."""
@@ -59,8 +55,7 @@ def record(path: Path, heads: tuple[str, ...] = blobs.FORGET, keep: int = 3) -> 
     state = TRAINING.init(recording, parameters.read(blobs.model()), None)
     models = [state.w]
     while not state.done:
-        recording.begin(state.round)
-        state = TRAINING.step(recording, state)
+        state = TRAINING.step(recording.at(state.round), state)
         models.append(state.w)
     return recording.kept, models
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fupareto import parameters
 from fupareto.errors import UserError
-from fupareto.federation.baselines import wrong_labels
 from fupareto.federation.history import History, Plan
+from fupareto.federation.questions.fedau import wrong_labels
 from fupareto.federation.request import Request
 from fupareto.methods.fedau import FedAU
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from fupareto import parameters
 from fupareto.federation import SimulatedFederation
-from fupareto.federation.baselines import class_centroids, edit, nearest_wrong
 from fupareto.federation.questions import Edit
+from fupareto.federation.questions.fededitor import class_centroids, nearest_wrong
 from fupareto.federation.request import Request
 from fupareto.methods.fededitor import FedEditor
 
@@ -110,7 +110,7 @@ def by_hand(asked: Edit, forget: Samples, held: Samples) -> Tensor:
 )
 def test_one_edit_is_one_step_down_alignment_keeping_and_distance(changes: dict[str, Any]) -> None:
     question = asked(**changes)
-    found = edit(question, net(), FORGET, HELD, "u")
+    found = question.answer(net(), {"train": FORGET, "test": HELD}, "u").w
     torch.testing.assert_close(found, by_hand(question, FORGET, HELD), atol=1e-6, rtol=1e-4)
     assert not torch.allclose(found, W, atol=1e-3)
 
@@ -126,7 +126,7 @@ def test_batches_and_epochs_follow_each_other_and_targets_stay_the_references() 
         order = [*range(rolled.start, rolled.stop), *(r for r in range(12) if not rolled.start <= r < rolled.stop)]
         held = (HELD[0][order], HELD[1][order])
         w = by_hand(Edit(w, W0, **{**OPTIONS, "batch_size": 2}), part, held)
-    found = edit(asked(batch_size=2, epochs=2), net(), FORGET, HELD, "u")
+    found = asked(batch_size=2, epochs=2).answer(net(), {"train": FORGET, "test": HELD}, "u").w
     torch.testing.assert_close(found, w, atol=1e-5, rtol=1e-3)
 
 
@@ -135,9 +135,9 @@ def test_samples_without_a_target_are_left_out() -> None:
     x, _ = FORGET
     mixed = (x, torch.tensor([2, 0, 2, 2, 1]))
     others = (x[[1, 4]], torch.tensor([0, 1]))
-    found = edit(asked(), net(), mixed, held, "u")
-    assert torch.equal(found, edit(asked(), net(), others, held, "u"))
-    nothing = edit(asked(), net(), (x, torch.full((5,), 2)), held, "u")
+    found = asked().answer(net(), {"train": mixed, "test": held}, "u").w
+    assert torch.equal(found, asked().answer(net(), {"train": others, "test": held}, "u").w)
+    nothing = asked().answer(net(), {"train": (x, torch.full((5,), 2)), "test": held}, "u").w
     assert torch.equal(nothing, W)  # nowhere to go: the model is sent back as it came
 
 
@@ -154,7 +154,7 @@ def test_a_round_is_the_plain_mean_of_the_leaving_clients_edits() -> None:
     assert spy.who() == {"u", "v"}
     seed = {q.seed for _, q in spy.asked if isinstance(q, Edit)}
     question = Edit(W0, W0, 0.3, 0.5, True, 0.1, 1, 5, *seed)
-    edits = [edit(question, net(), data[i]["train"], data[i]["test"], i) for i in ("u", "v")]
+    edits = [question.answer(net(), data[i], i).w for i in ("u", "v")]
     torch.testing.assert_close(first.w, (edits[0] + edits[1]) / 2)
     spy.asked.clear()
     method.step(spy, first)

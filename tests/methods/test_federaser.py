@@ -16,6 +16,7 @@ from fupareto.methods.staged import StagedState
 from fupareto.parameters import Layout
 
 from .quadratics import Client, QuadraticFederation, linear, vector, walk
+from .spies import Spy
 
 CLIENTS = ("a", "u", "b")
 W0 = vector(9.0, 9.0, 9.0)
@@ -28,7 +29,7 @@ SLOPES = {"a": [1.0, 6.0, 1.0], "u": [7.0, 7.0, 7.0], "b": [7.0, 0.0, 3.0]}
 METHOD = FedEraser(rounds=2, recovery_rounds=0, lr=0.5, decay=0.5)
 
 
-def federation(path: Path, without: tuple[tuple[int, str], ...] = (), samples: int = 1) -> QuadraticFederation:
+def federation(path: Path, without: tuple[tuple[int, str], ...] = (), samples: int = 1) -> Spy:
     """Layers of two and one numbers; every local step moves a client by its slope. ``b`` has more samples."""
     clients = {i: Client([linear(s)] * (samples if i == "b" else 1), [linear(s)]) for i, s in SLOPES.items()}
     found = QuadraticFederation(3, **clients)
@@ -39,11 +40,10 @@ def federation(path: Path, without: tuple[tuple[int, str], ...] = (), samples: i
         for i, w in models.items():
             if (round_, i) not in without:
                 history.keep_local(round_, i, w, 70 if i == "b" else 10)
-    found.history = history
-    return found
+    return Spy(found, history)
 
 
-def first(clients: QuadraticFederation, method: FedEraser = METHOD) -> StagedState:
+def first(clients: Spy, method: FedEraser = METHOD) -> StagedState:
     return method.step(clients, method.init(clients, W0, Request(("u",))))  # type: ignore[no-any-return]
 
 
@@ -100,7 +100,8 @@ def test_a_client_that_was_away_in_training_counts_only_where_it_was_there(tmp_p
 
 def test_a_client_that_is_away_now_is_named_and_the_others_give_the_direction(tmp_path: Path) -> None:
     clients = federation(tmp_path)
-    clients.clients = {**clients.clients, "a": Client([linear([4.0, 3.0, -1.0])], [])}
+    assert isinstance(clients.inner, QuadraticFederation)
+    clients.inner.clients = {**clients.inner.clients, "a": Client([linear([4.0, 3.0, -1.0])], [])}
     clients.absent = {"b"}
     state = METHOD.step(clients, first(clients))
     assert state.w.tolist() == pytest.approx([1.0 - 5 * 0.8, 2.0 - 5 * 0.6, 3.0 + 3.0])

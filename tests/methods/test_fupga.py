@@ -13,9 +13,9 @@ from torch import Tensor
 
 from fupareto import parameters
 from fupareto.errors import UserError
-from fupareto.federation.baselines import into_ball, train_within
 from fupareto.federation.history import History, Plan
 from fupareto.federation.questions import Answer, Evaluate, Evaluated, Failure, Question, Train, TrainWithin
+from fupareto.federation.questions.fupga import into_ball
 from fupareto.federation.request import Request
 from fupareto.methods.fupga import FUPGA, FUPGAState, reference_model
 from fupareto.tasks.losses import Loss
@@ -126,7 +126,7 @@ def test_every_local_step_stays_within_the_ball() -> None:
     module, seen = line(), []
     asked = question(radius=0.2)
     module.register_forward_pre_hook(lambda m, _: seen.append(float((parameters.read(m) - asked.center).norm())))
-    end = train_within(asked, module, *points(0, 20), "u")
+    end = asked.answer(module, {"train": points(0, 20)}, "u").w
     assert len(seen) == 10  # two epochs of five batches
     assert max(*seen, float((end - asked.center).norm())) <= 0.2 * (1 + 1e-5)
     assert sum(distance > 0.19 for distance in seen) >= 5  # it was held back, not short of breath
@@ -143,7 +143,7 @@ def test_in_a_wide_ball_it_is_torchs_sgd_with_momentum_and_clipping(clip: float)
             torch.autograd.backward(-torch.nn.functional.cross_entropy(module(x[k : k + 4]), y[k : k + 4]))
             torch.nn.utils.clip_grad_norm_(module.parameters(), clip)
             optimiser.step()
-    found = train_within(asked, line(), x, y, "u")
+    found = asked.answer(line(), {"train": (x, y)}, "u").w
     torch.testing.assert_close(found, parameters.read(module), atol=1e-5, rtol=1e-4)
     before, after = (loss_of(w, x, y) for w in (asked.w, found))
     assert after > before
@@ -163,7 +163,7 @@ def test_a_round_is_the_plain_mean_of_the_leaving_clients_ascents(tmp_path: Path
     assert [i for i, _ in asked] == ["u", "v"]
     assert spy.who() == {"u", "v"}
     data = lines(**SIZES).clients
-    ascents = [train_within(q, line(), *data[i]["train"], i) for i, q in asked]
+    ascents = [q.answer(line(), data[i], i).w for i, q in asked]
     torch.testing.assert_close(after.w, (ascents[0] + ascents[1]) / 2)
     for _, q in asked:
         assert (q.radius, q.lr, q.momentum, q.clip, q.loss) == (state.radius, 0.05, 0.9, 5.0, Loss("ascent"))

@@ -11,7 +11,7 @@ import pytest
 
 from fupareto import config, experiment
 from fupareto.errors import UserError
-from fupareto.federation.validity import diverged
+from fupareto.federation.questions import diverged
 from fupareto.run.directory import Run
 
 TINY = config.validate(

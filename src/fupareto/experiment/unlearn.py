@@ -19,8 +19,9 @@ from fupareto.experiment.setting import (
     no_progress,
     stored_experiment,
 )
-from fupareto.federation import Request
+from fupareto.federation import Federation, Request
 from fupareto.federation.history import History
+from fupareto.federation.recording import WithHistory
 from fupareto.methods.sequential import Sequential
 from fupareto.run import budget, loop
 from fupareto.run.directory import Run
@@ -107,9 +108,10 @@ def answer(
     if not request.partial:
         request.sides([str(i) for i in range(experiment.partition.clients)])
     engine, _ = federation(experiment, request, root, device=device)
-    engine.history = History.open(trained / "history") if trained else None
+    history = History.open(trained / "history") if trained else None
+    asked_of: Federation = WithHistory(engine, history) if history else engine
     w0 = engine.layout.flat(weights).to(engine.device)
-    answering.init(engine, w0, request)  # a request that it cannot answer should leave no run directory behind
+    answering.init(asked_of, w0, request)  # a request that it cannot answer should leave no run directory behind
     budget.check(answering, engine, *map(len, request.sides(engine.ids)))
     config = {
         "kind": "unlearn",
@@ -123,7 +125,7 @@ def answer(
         with progress("retraining" if chosen == "retrain" else "unlearning", answering.budget) as watch:
             outcome = loop.run(
                 answering,
-                engine,
+                asked_of,
                 w0,
                 request,
                 seed=experiment.seed,

@@ -1,4 +1,4 @@
-"""What does the server have once clients have answered? Their answers together, and who is missing."""
+"""Answers of many clients together, as the server has them, and how clients are asked to work."""
 
 from dataclasses import dataclass, field
 
@@ -33,6 +33,17 @@ class Local:
     def question(self, w: Tensor, loss: Loss, reference: Tensor | None = None) -> Train:
         """Return the question for a local model, trained from ``w``."""
         return Train(w, loss, self.lr, self.epochs, self.batch_size, self.seed, reference)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The models of a line search, ``w - step · direction``, and the mode in which losses are computed there."""
+
+    w: Tensor
+    direction: Tensor
+    steps: tuple[float, ...]
+    mode: str = "eval"
+    seed: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
-"""Who answers the server's questions? The Federation contract, which every engine implements.
+"""The Federation contract: what a server can ask of its clients, whatever engine carries the questions.
 
-An engine implements one method, :meth:`Federation.ask`. Everything that must hold whatever the engine (the
-order of answers, refusing unusable ones, naming who is missing, counting bytes) is here, once.
+An engine implements one method, :meth:`Federation.ask`. Everything that must hold for every engine (the order of
+answers, refusing unusable ones, naming who is missing, counting bytes) is here, once. A federation remembers nothing
+between questions; what has to be remembered is in a wrapper with a name of its own (``wrappers.py``, ``recording.py``)
+or in a method's state.
 """
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -14,8 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fupareto.errors import UserError
-from fupareto.federation.collected import FLOAT, Evaluation, Gradients, Local, Mean, Missing, Models, Traffic
-from fupareto.federation.history import History
+from fupareto.federation.collected import FLOAT, Evaluation, Gradients, Local, Mean, Missing, Models, Traffic, Trial
 from fupareto.federation.questions import (
     Answer,
     Evaluate,
@@ -30,30 +31,39 @@ from fupareto.federation.questions import (
     Question,
     Trained,
     TrialLosses,
+    flaw,
 )
 from fupareto.federation.request import Request
-from fupareto.federation.validity import flaw
 from fupareto.parameters import Layout
 from fupareto.tasks.losses import Loss
 
 
 class Federation(ABC):
-    """All clients, as the server sees them."""
+    """All clients, as the server sees them.
+
+    Attributes:
+        ids: The clients, in the order in which everything about them is reported.
+        layout: Names and shapes of the parameters in a flat model vector.
+        traffic: Bytes counted so far.
+        steps_per_question: Trial steps that an engine prefers in one question; None for all of them.
+        device: Where models and answers are.
+        packages: Other software that answers pass through, for the record of a run.
+    """
 
     ids: tuple[str, ...]
     layout: Layout
     traffic: Traffic
-    steps_per_question: int | None = None  # trial steps an engine prefers in one question; None: all of them
-    history: History | None = None  # what the server kept of the training, for methods that need it
-    round: int = 0
-    device = torch.device("cpu")  # where models and answers are
-    packages: tuple[str, ...] = ()  # other software that answers pass through, for the record of a run
-    vetoed: str = ""  # who refused a trial step last: likely to refuse the next one too
-    _answered: tuple[Tensor, dict[str, Loss], Gradients] | None = None  # the last gradients, with their question
+    steps_per_question: int | None = None
+    device = torch.device("cpu")
+    packages: tuple[str, ...] = ()
 
-    def begin(self, round_: int) -> None:
-        """Hear that a round begins; for engines that label their messages or file what passes."""
-        self.round = round_
+    def at(self, round_: int) -> "Federation":
+        """Return the federation as it is in a round, for engines that label messages or file them by round."""
+        return self
+
+    def session(self) -> AbstractContextManager[None]:
+        """Return a context for many questions in a row, in which an engine may hold threads or connections."""
+        return nullcontext()
 
     @abstractmethod
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
@@ -126,25 +136,26 @@ class Federation(ABC):
         w: Tensor,
         objectives: Mapping[str, Loss],
         pseudo: Local | None = None,
+        *,
         mode: str = "eval",
         seed: int = 0,
         reference: Tensor | None = None,
         keep: bool = False,
+        repeated: bool = False,
     ) -> Gradients:
         """Ask each client for its loss and gradient: n down, n + 1 up per client, and n down for a reference.
 
-        With ``pseudo`` the gradient is the pseudo-gradient of local SGD, summed over ``steps`` batches. Only clients
-        whose loss compares with the ``reference`` model are sent it.
-
-        After a round that did not move the model the same question would get the same answers. With ``keep`` they stay
-        here until the next question, which gets them again if it is the same, nothing in them is random and nobody was
-        missing.
+        Args:
+            w: The model.
+            objectives: The loss of every client that is asked.
+            pseudo: Local training whose pseudo-gradient, summed over its batches, is asked for instead.
+            mode: "eval", or "train" with dropout active.
+            seed: Of whatever is random on the clients.
+            reference: Another model, sent to clients whose loss compares with it.
+            keep: The same question may follow in the next round, so a wrapper may keep the answers.
+            repeated: The same question was answered in the round before. Its bytes are not counted again, and a wrapper
+                that has kept the answers returns them; a process that was started since has to ask again.
         """
-        before, asked, same = self._answered or (None, {}, None)
-        repeatable = pseudo is None and mode == "eval" and reference is None
-        if repeatable and before is w and asked == dict(objectives) and same is not None:
-            return same
-        self._answered = same = None  # before there are new ones: one copy of the gradients is large enough
         questions: dict[str, Question] = {}
         for i, loss in objectives.items():
             other = reference if loss.referenced else None
@@ -153,63 +164,67 @@ class Federation(ABC):
             else:
                 local = (pseudo.lr, pseudo.epochs, pseudo.batch_size)
                 questions[i] = PseudoGradient(w, loss, *local, mode, pseudo.seed, other)
-        self.traffic.down += sum(map(_payload, questions.values()))
         missing: Missing = {}
         ids: list[str] = []
         losses, steps = [], []
         rows = torch.empty(len(objectives), w.numel(), device=w.device)
         for i, answer in self._usable(questions, missing):
             assert isinstance(answer, LossAndGradient)
-            self.traffic.up += FLOAT * (w.numel() + 1)
             rows[len(ids)] = answer.gradient
             ids.append(i)
             losses.append(answer.loss)
             steps.append(answer.steps)
-        found = Gradients(
+        if not repeated:
+            self.traffic.down += sum(map(_payload, questions.values()))
+            self.traffic.up += FLOAT * (w.numel() + 1) * len(ids)
+        return Gradients(
             tuple(ids), np.array(losses, np.float64), rows[: len(ids)], np.array(steps, np.float64), missing
         )
-        if keep and repeatable and not missing:
-            self._answered = (w, dict(objectives), found)
-        return found
 
     def losses(
         self,
-        w: Tensor,
-        direction: Tensor,
-        steps: Sequence[float],
+        trial: Trial,
         objectives: Mapping[str, Loss],
         missing: Missing,
-        mode: str = "eval",
-        seed: int = 0,
         limits: Sequence[Mapping[str, float]] | None = None,
+        first: str = "",
     ) -> Iterator[NDArray[np.float64]]:
         """Yield, step by step, the clients' losses at ``w - step · direction``: n down once, scalars up.
 
         The clients know ``w`` from the gradient question of the same round. A caller that stops early saves the
-        remaining forward passes where the engine asks step by step, and so does a client whose loss is above its
-        limit for the step: nobody else needs to be asked, and it is asked first at the next step, also of the next
-        search. A diverged loss is ``inf``; a client that was not asked or did not answer is ``nan``, and the latter is
-        named in ``missing``.
+        remaining forward passes where the engine asks step by step. So does a client whose loss is above its limit
+        for the step: nobody else needs to be asked, and it is asked first at the next step.
+
+        Args:
+            trial: The model, the direction and the steps.
+            objectives: The loss of every client that is asked.
+            missing: Where clients that do not answer are entered, with the reason.
+            limits: For every step, the largest acceptable loss of every client; None asks everybody at every step.
+            first: The client that is asked first.
+
+        Yields:
+            One loss per client in the order of ``objectives``: ``inf`` where it has diverged, ``nan`` for a client
+            that was not asked or did not answer.
         """
-        self.traffic.down += FLOAT * w.numel() * len(objectives)
-        size = self.steps_per_question or len(steps)
-        for start in range(0, len(steps), size):
-            chunk = tuple(steps[start : start + size])
+        self.traffic.down += FLOAT * trial.w.numel() * len(objectives)
+        size = self.steps_per_question or len(trial.steps)
+        for start in range(0, len(trial.steps), size):
+            steps = trial.steps[start : start + size]
             questions: dict[str, Question] = {
-                i: TrialLosses(w, direction, chunk, objectives[i], mode, seed)
-                for i in sorted(objectives, key=lambda i: i != self.vetoed)
+                i: TrialLosses(trial.w, trial.direction, steps, objectives[i], trial.mode, trial.seed)
+                for i in sorted(objectives, key=lambda i: i != first)
             }
-            table = {i: np.full(len(chunk), np.nan) for i in objectives}
+            table = {i: np.full(len(steps), np.nan) for i in objectives}
             for i, answer in self._usable(questions, missing):
                 assert isinstance(answer, Losses)
                 losses = np.array(answer.losses, np.float64)
                 table[i] = np.where(np.isfinite(losses), losses, np.inf)
                 if limits is not None and size == 1 and table[i][0] > limits[start][i]:
-                    self.vetoed = i
+                    first = i
                     break
             # Counted as on a network, where everybody is asked at once.
-            self.traffic.down += FLOAT * len(chunk) * len(objectives)
-            self.traffic.up += FLOAT * len(chunk) * sum(i not in missing for i in objectives)
+            self.traffic.down += FLOAT * len(steps) * len(objectives)
+            self.traffic.up += FLOAT * len(steps) * sum(i not in missing for i in objectives)
             yield from np.array(list(table.values())).T
 
     def evaluate(self, w: Tensor, ids: Sequence[str], splits: Sequence[str]) -> Evaluation:
@@ -245,5 +260,5 @@ class Federation(ABC):
 
 def _payload(message: Question | Answer) -> int:
     """Return the bytes of a message's tensors; a handful of numbers beside them do not matter."""
-    values = (getattr(message, field.name) for field in dataclasses.fields(message))
+    values = vars(message).values()
     return FLOAT * sum(value.numel() for value in values if isinstance(value, Tensor))

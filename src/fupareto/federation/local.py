@@ -1,31 +1,43 @@
-"""How does a client work on its own data? Batches, local SGD, mean losses, and randomness of its own."""
+"""Work of a client on its own data: batches, local SGD, mean losses, and randomness of its own."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fupareto import parameters
-from fupareto.federation.questions import PseudoGradient, Train
 from fupareto.randomness import derive
 from fupareto.tasks.losses import Loss
 
 
-def descend(module: nn.Module, x: Tensor, y: Tensor, reference: Tensor | None, question: Train | PseudoGradient) -> int:
-    """Run local epochs of plain SGD over consecutive batches (PROTOCOL: cut once, never reshuffled)."""
+class Descent(Protocol):
+    """How local epochs are run."""
+
+    @property
+    def loss(self) -> Loss: ...  # noqa: D102
+    @property
+    def lr(self) -> float: ...  # noqa: D102
+    @property
+    def epochs(self) -> int: ...  # noqa: D102
+    @property
+    def batch_size(self) -> int: ...  # noqa: D102
+
+
+def descend(module: nn.Module, x: Tensor, y: Tensor, reference: Tensor | None, how: Descent) -> int:
+    """Run local epochs of plain SGD over consecutive batches, cut once and never reshuffled; return the steps."""
     weights = parameters.trainable(module)
     steps = 0
-    for _ in range(question.epochs):
-        for batch_x, batch_y, batch_r in batches(x, y, reference, question.batch_size):
-            loss = question.loss(module(batch_x), batch_y, batch_r).mean()
+    for _ in range(how.epochs):
+        for batch_x, batch_y, batch_r in batches(x, y, reference, how.batch_size):
+            loss = how.loss(module(batch_x), batch_y, batch_r).mean()
             gradients = torch.autograd.grad(loss, weights, allow_unused=True)
             with torch.no_grad():
                 for weight, gradient in zip(weights, gradients, strict=True):
                     if gradient is not None:
-                        weight.add_(gradient, alpha=-question.lr)
+                        weight.add_(gradient, alpha=-how.lr)
             steps += 1
     return steps
 
@@ -44,6 +56,12 @@ def logits_of(w: Tensor | None, module: nn.Module, x: Tensor) -> Tensor | None:
     parameters.write(module, w)
     module.eval()
     return torch.cat([module(batch) for batch in torch.split(x, batch_size(x))])
+
+
+@torch.no_grad()
+def features_of(module: nn.Module, x: Tensor) -> Tensor:
+    """Return the inputs of the last layer, the module as it is."""
+    return torch.cat([parameters.features(module, part)[0] for part in torch.split(x, batch_size(x))])
 
 
 def batch_size(x: Tensor) -> int:

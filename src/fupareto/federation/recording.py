@@ -1,20 +1,37 @@
-"""How does training leave a history? An engine that passes everything on and keeps what passes."""
+"""The history of a training: a federation that records one, and a federation that has one."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fupareto.federation.contract import Federation
 from fupareto.federation.history import History, Plan
-from fupareto.federation.questions import Answer, Failure, Question, Train, Trained, TrainHead
-from fupareto.federation.validity import flaw
+from fupareto.federation.questions import Answer, Failure, Question, Train, Trained, TrainHead, flaw
+from fupareto.federation.wrappers import Wrapper
 
 GAMMA = 0.5  # how much of the second head survives a round (FedAU, client level)
+
+
+class WithHistory(Wrapper):
+    """A federation together with what the server kept of its training, for methods that need it."""
+
+    def __init__(self, inner: Federation, history: History) -> None:
+        super().__init__(inner)
+        self.history = history
+
+
+def history_of(federation: Federation) -> History | None:
+    """Return what was kept of the training, wherever in a stack of wrappers it is; None if nothing was."""
+    while isinstance(federation, Wrapper):
+        if isinstance(federation, WithHistory):
+            return federation.history
+        federation = federation.inner
+    return None
 
 
 def record(
     federation: Federation, where: Path, plan: Plan, say: Callable[[str], None] = lambda text: None
 ) -> Federation:
-    """Return the federation with a history of its training, if the plan is to keep any; says first what it takes."""
+    """Return a federation that records its training, if the plan is to keep any; says first what it takes."""
     if not plan.parts:
         return federation
     head = federation.layout.head() if "fedau" in plan.parts else None
@@ -24,23 +41,16 @@ def record(
     return Recording(federation, History.create(where, plan, sum(sizes.values())))
 
 
-class Recording(Federation):
+class Recording(Wrapper):
     """Another federation, the local models of which are kept as they pass; the model that is trained is the same."""
 
-    def __init__(self, inner: Federation, history: History) -> None:
-        self.inner, self.kept, self.plan = inner, history, history.plan
-        self.ids, self.layout, self.traffic = inner.ids, inner.layout, inner.traffic
-        self.steps_per_question, self.packages = inner.steps_per_question, inner.packages
-        self.device = inner.device
+    def __init__(self, inner: Federation, history: History, round_: int = 0) -> None:
+        super().__init__(inner)
+        self.kept, self.plan, self.round = history, history.plan, round_
 
-    def begin(self, round_: int) -> None:
-        """Note the round, by which everything is filed."""
-        super().begin(round_)
-        self.inner.begin(round_)
-
-    def memory(self, clients: int, batch: int) -> int:
-        """Return what the federation takes; what is kept goes to disk as it passes."""
-        return self.inner.memory(clients, batch)
+    def at(self, round_: int) -> Federation:
+        """Return the recording of a round, by which everything is filed."""
+        return Recording(self.inner.at(round_), self.kept, round_)
 
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
         """Pass questions and answers on; file usable local models, then let the second heads learn."""

@@ -1,4 +1,4 @@
-"""All clients in this process: the embedded engine, fast enough for a laptop.
+"""The embedded engine: all clients in this process, fast enough for a laptop.
 
 A plain eager loop per client, channels-last, on a thread pool of one worker per core with one intra-op thread
 each; on another device than the CPU, one client after the other in the caller's thread. Every answer depends on the
@@ -13,13 +13,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from fupareto import parameters
 from fupareto.errors import UserError
-from fupareto.federation.client import answer
 from fupareto.federation.collected import FLOAT, Traffic
 from fupareto.federation.contract import Federation
 from fupareto.federation.local import batch_size
@@ -61,14 +61,29 @@ class SimulatedFederation(Federation):
         self.traffic = Traffic()
         self._fresh = fresh
         self._local = threading.local()
-        if self.device.type != "cpu":  # a device has a queue of its own, and modules on it are large
-            self.workers, self._pool = 1, None
+        self.workers = 1 if self.device.type != "cpu" else workers or os.cpu_count() or 1
+        self._pool: ThreadPoolExecutor | None = None  # while a session is open; another device has a queue of its own
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Hold a pool of workers, with the cores left to them: a second thread of the server would only spin.
+
+        The caller's number of threads is as before when the session ends. A session within another changes nothing.
+        """
+        if self._pool is not None or self.device.type != "cpu":
+            yield
             return
-        self.workers = workers or os.cpu_count() or 1
-        torch.set_num_threads(1)  # the cores belong to the clients; a second thread of the server would only spin
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
         self._pool = ThreadPoolExecutor(
             self.workers, thread_name_prefix="client", initializer=torch.set_num_threads, initargs=(1,)
         )
+        try:
+            yield
+        finally:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+            torch.set_num_threads(threads)
 
     def fresh(self, seed: int) -> Tensor:
         """Return a newly initialised model, from the user's function if there is one."""
@@ -88,10 +103,16 @@ class SimulatedFederation(Federation):
 
         Only so many are asked ahead of the one whose turn it is: answers that nobody has taken yet would pile up.
         """
-        if self._pool is None:
-            yield from ((i, self._answer(i, question)) for i, question in questions.items())
-            return
-        pool, rest = self._pool, iter(questions.items())
+        with self.session():
+            if self._pool is None:
+                yield from ((i, self._answer(i, question)) for i, question in questions.items())
+            else:
+                yield from self._pooled(self._pool, questions)
+
+    def _pooled(
+        self, pool: ThreadPoolExecutor, questions: Mapping[str, Question]
+    ) -> Iterator[tuple[str, Answer | Failure]]:
+        rest = iter(questions.items())
         waiting: deque[tuple[str, Future[Answer | Failure]]] = deque()
 
         def submit(count: int) -> None:
@@ -126,7 +147,7 @@ class SimulatedFederation(Federation):
             if not hasattr(self._local, "module"):
                 self._local.module = copy.deepcopy(self._model)
             parameters.reset_counters(self._local.module, self._model)
-            return answer(question, self._local.module, self.clients[client], client)
+            return question.answer(self._local.module, self.clients[client], client)
         except Exception as error:  # whatever a client's code raises is that client's failure, not ours
             return Failure(f"{type(error).__name__}: {error}")
 

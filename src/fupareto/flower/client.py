@@ -12,8 +12,7 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from torch import Tensor, nn
 
-from fupareto.federation.client import answer
-from fupareto.federation.questions import Answer, Failure, Gradient, PseudoGradient, Types
+from fupareto.federation.questions import QUESTIONS, Answer, Failure, Gradient, PseudoGradient
 from fupareto.federation.request import Request, Splits
 from fupareto.federation.samples import check_fit, checked, splits_of
 from fupareto.flower.records import (
@@ -76,7 +75,7 @@ def _here(request: Request | None, context: Context, data: Data) -> RecordDict:
 def _answered(content: RecordDict, context: Context, model: Model, data: Data) -> Answer | Failure | Lacking:
     """Answer a question; whatever the user's functions raise is this client's failure, with its words."""
     try:
-        question = read_question(Types.questions, content, _kept(context))
+        question = read_question(QUESTIONS, content, _kept(context))
         if isinstance(question, Lacking):
             return question
         if isinstance(question, Gradient | PseudoGradient):  # the line search of this round will need it
@@ -86,7 +85,7 @@ def _answered(content: RecordDict, context: Context, model: Model, data: Data) -
         splits = _held(client_id(context), read_request(content), data(context))[asked]
         shape = tuple(splits["train"][0].shape[1:])
         check_fit(asked, splits, shape, check_outputs(module, shape))
-        return answer(question, module, splits, asked)
+        return question.answer(module, splits, asked)
     except Exception as error:
         return Failure(f"{type(error).__name__}: {error}")
 

@@ -5,6 +5,7 @@ an answer to something else) becomes a Failure with the reason; everything behin
 """
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from fupareto import parameters
 from fupareto.errors import UserError
 from fupareto.federation.collected import Traffic
 from fupareto.federation.contract import Federation
-from fupareto.federation.questions import Answer, Evaluate, Failure, Predict, Question, TrialLosses, Types
+from fupareto.federation.questions import ANSWERS, Answer, Evaluate, Failure, Predict, Question, TrialLosses
 from fupareto.federation.request import VIRTUAL, Request
 from fupareto.flower.nodes import MEETING, WHO, Nodes
 from fupareto.flower.records import (
@@ -34,7 +35,7 @@ from fupareto.parameters import Layout
 TRAIN = "train.unlearn"  # every question but these:
 MESSAGES: dict[type, str] = {TrialLosses: "query.loss", Predict: "query.outputs", Evaluate: "evaluate.unlearn"}
 SLACK = 60.0  # seconds a message lives beyond the time in which its answer is waited for
-ANSWERS: dict[str, type[Any]] = {**Types.answers, Lacking.__name__: Lacking}
+REPLIES: dict[str, type[Any]] = {**ANSWERS, Lacking.__name__: Lacking}
 
 
 class FlowerFederation(Federation):
@@ -63,11 +64,18 @@ class FlowerFederation(Federation):
         self.ids = self.nodes.names
         self._model, self._fresh = model, fresh
         self._request: Request | None = None  # by which clients are divided
-        self._number = 0
+        self._numbers = itertools.count(1)  # of messages
+        self._round = 0
 
     def fresh(self, seed: int) -> Tensor:
         """Return a newly initialised model, from the user's function if there is one."""
         return parameters.read(self._fresh(seed)) if self._fresh else parameters.reinitialised(self._model, seed)
+
+    def at(self, round_: int) -> "FlowerFederation":
+        """Return the federation whose messages carry the number of a round."""
+        labelled = copy.copy(self)
+        labelled._round = round_
+        return labelled
 
     def divided(self, request: Request) -> "FlowerFederation":
         """Return the federation with virtual clients: every node says which it has, and answers for them.
@@ -113,14 +121,14 @@ class FlowerFederation(Federation):
     def _exchange(
         self, questions: Mapping[str, Question], known: Mapping[str, str]
     ) -> dict[str, Answer | Failure | Lacking]:
-        self._number += 1
-        envelopes = {i: Envelope(self.round, self._number, i) for i in questions}
+        number = next(self._numbers)
+        envelopes = {i: Envelope(self._round, number, i) for i in questions}
         messages = {
             i: Message(
                 question_records(question, envelopes[i], self._of(i), known.get(i)),
                 self.nodes.of[owner(i)],
                 MESSAGES.get(type(question), TRAIN),
-                group_id=str(self.round),
+                group_id=str(self._round),
                 ttl=self.timeout + SLACK,
             )
             for i, question in questions.items()
@@ -152,7 +160,7 @@ def _read(reply: Message, envelope: Envelope) -> Answer | Failure | Lacking:
     if reply.has_error():
         return Failure(f"failed with error {reply.error.code}: {reply.error.reason}")
     try:
-        about, answer = read_envelope(reply.content), read_answer(ANSWERS, reply.content)
+        about, answer = read_envelope(reply.content), read_answer(REPLIES, reply.content)
     except ValueError as error:
         return Failure(f"answered with something malformed: {error}")
     if about != envelope:

@@ -17,6 +17,7 @@ from fupareto.audit.checks import CLOSING
 from fupareto.errors import UserError
 from fupareto.federation import Federation, Local
 from fupareto.federation.history import History
+from fupareto.federation.recording import WithHistory
 from fupareto.flower.engine import FlowerFederation
 from fupareto.flower.order import Order
 from fupareto.parameters import Layout
@@ -96,10 +97,10 @@ def _train(order: Order, federation: FlowerFederation, begin: Begin, out: Path) 
 
 
 def _unlearn(order: Order, federation: FlowerFederation, begin: Begin, out: Path) -> Run:
-    federation.history = begin.history
+    asked = WithHistory(federation, begin.history) if begin.history else federation
     assert order.request is not None  # the order was read
     request = dataclasses.replace(order.request, left=begin.left)
-    result = api.unlearn(federation, begin.w, request, order.method_, **_how(order, out))
+    result = api.unlearn(asked, begin.w, request, order.method_, **_how(order, out))
     log.info("fupareto: measuring the models%s", " and attacking them" if order.audit else "")
     if order.audit:
         result.evidence(*_reference(order, federation))

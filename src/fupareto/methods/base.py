@@ -12,6 +12,7 @@ from torch import Tensor
 from fupareto.errors import NotApplicable, UserError
 from fupareto.federation.contract import Federation
 from fupareto.federation.history import History
+from fupareto.federation.recording import history_of
 from fupareto.federation.request import Request
 from fupareto.randomness import derive
 
@@ -96,7 +97,7 @@ class Method(ABC):
 
     def recorded(self, federation: Federation) -> History:
         """Return what the server kept of the training, if it kept what this method needs."""
-        history = federation.history
+        history = history_of(federation)
         if history is None or self.history not in history.plan.parts:
             raise UserError(
                 f"{type(self).__name__} needs a history of the training, and none was recorded for it; record it with: "

@@ -38,7 +38,7 @@ class FedOSD(Staged):
         """One step along the orthogonal steepest descent direction."""
         local = self.local(state, self.lr)
         objectives = {**dict.fromkeys(state.forget, Loss("uce")), **dict.fromkeys(state.retained, CE)}
-        answer = federation.gradients(state.w, objectives, local)
+        answer = federation.gradients(state.w, objectives, pseudo=local)
         forget = [k for k, i in enumerate(answer.ids) if i in state.forget]
         retained = [k for k, i in enumerate(answer.ids) if i in state.retained]
         direction = orthogonal_steepest(answer.gradients, forget, retained) if forget and retained else None
@@ -57,7 +57,7 @@ class FedOSD(Staged):
     def recover(self, federation: Federation, state: StagedState) -> StagedState:
         """One step along the mean of the retained gradients, none of which leads back to w0."""
         local = self.local(state, self.recovery_lr)
-        answer = federation.gradients(state.w, dict.fromkeys(state.retained, CE), local)
+        answer = federation.gradients(state.w, dict.fromkeys(state.retained, CE), pseudo=local)
         record = {"lr": local.lr, "missing": answer.missing}
         if not answer.ids:
             return moved(state, "recover", None, record)

@@ -39,7 +39,7 @@ class FUGAS(Staged):
         """One step along the mean of the shielded gradients."""
         local = self.local(state, self.lr)
         objectives = {**dict.fromkeys(state.forget, Loss("npo", b=self.b)), **dict.fromkeys(state.retained, CE)}
-        answer = federation.gradients(state.w, objectives, local, reference=state.w0)
+        answer = federation.gradients(state.w, objectives, pseudo=local, reference=state.w0)
         forget = [k for k, i in enumerate(answer.ids) if i in state.forget]
         retained = [k for k, i in enumerate(answer.ids) if i in state.retained]
         direction = None

@@ -14,17 +14,20 @@ from fupareto.methods.fededitor import FedEditor
 from fupareto.methods.federaser import FedEraser
 from fupareto.methods.fedosd import FedOSD
 from fupareto.methods.fugas import FUGAS
-from fupareto.methods.fupareto.method import FUPareto
+from fupareto.methods.fupareto import FUPareto, NaiveDescent
 from fupareto.methods.fupga import FUPGA
 from fupareto.methods.mode import MoDe
 from fupareto.methods.retrain import Retrain
 
 _ALL = (FUPareto, Retrain, FedEraser, FUPGA, FedEditor, MoDe, FedAU, FUGAS, FedOSD, FedAvg)
 METHODS: dict[str, type[Method]] = {m.name: m for m in _ALL}
+VARIANTS: dict[str, type[Method]] = {"fupareto:m1": NaiveDescent}  # presets that are classes of their own
 
 
 def kind(name: str) -> type[Method]:
     """Return the class of the method called ``name``, whatever the preset."""
+    if name in VARIANTS:
+        return VARIANTS[name]
     base = name.partition(":")[0]
     return METHODS[base] if base in METHODS else _imported(name)
 
@@ -33,9 +36,9 @@ def find(name: str, options: Mapping[str, Any] | None = None) -> Method:
     """Return the method called ``name`` with ``options``; a preset (``fupareto:paper``) is overridden by options."""
     options, cls = dict(options or {}), kind(name)
     base, _, rest = name.partition(":")
-    if rest and base in METHODS:
+    if rest and base in METHODS and name not in VARIANTS:
         if rest not in cls.presets:
-            known = ", ".join(f"{base}:{p}" for p in cls.presets) or "none"
+            known = ", ".join(presets(base)) or "none"
             raise UserError(f"method '{base}' has no preset '{rest}'; there are: {known}")
         options = {**cls.presets[rest], **options}
     _check(cls, options)
@@ -43,6 +46,11 @@ def find(name: str, options: Mapping[str, Any] | None = None) -> Method:
         return cls(**options)
     except (TypeError, ValueError) as error:  # TypeError: an abstract class, or an option without a default
         raise UserError(f"method '{name}': {error}") from error
+
+
+def presets(base: str) -> list[str]:
+    """Return the presets of a method, as ``method:preset``."""
+    return sorted([*(v for v in VARIANTS if v.startswith(f"{base}:")), *(f"{base}:{p}" for p in METHODS[base].presets)])
 
 
 def _imported(name: str) -> type[Method]:

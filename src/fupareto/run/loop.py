@@ -1,4 +1,4 @@
-"""The loop: steps a method, measures, writes the run directory, resumes. It knows nothing of any method."""
+"""The loop: step a method, measure, write the run directory, resume. It knows nothing of any method."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +11,9 @@ from fupareto import serial
 from fupareto.audit import summary as audit
 from fupareto.errors import UserError
 from fupareto.federation.contract import Federation
+from fupareto.federation.questions import diverged
 from fupareto.federation.request import Request
-from fupareto.federation.validity import diverged
+from fupareto.federation.wrappers import KeepingAnswers
 from fupareto.methods.base import Method
 from fupareto.run.directory import Memory, Run
 from fupareto.vocabulary import STAGES
@@ -65,12 +66,11 @@ def run(
         if state.stage != "initial":  # training ends with the initial model, everything else starts with it
             place.save_model("initial", federation.layout.named(w0))
         place.save_state(state)
-    ruined = 0
+    ruined, kept = 0, KeepingAnswers(federation)
     while not state.done:
         before, stage = (federation.traffic.up, federation.traffic.down), state.stage
         start = time.perf_counter()
-        federation.begin(state.round)
-        state = method.step(federation, state)
+        state = method.step(kept.at(state.round), state)
         record = {
             "round": state.round,
             "stage": stage,

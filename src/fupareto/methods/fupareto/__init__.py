@@ -1,5 +1,6 @@
 """FUPareto (arXiv 2602.01852): the method, its options, its line search, expansion and recovery."""
 
 from fupareto.methods.fupareto.method import FUPareto
+from fupareto.methods.fupareto.naive import NaiveDescent
 
-__all__ = ["FUPareto"]
+__all__ = ["FUPareto", "NaiveDescent"]

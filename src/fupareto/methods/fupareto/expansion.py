@@ -1,26 +1,25 @@
-"""How is a client forgotten where nobody else may notice? The direction of an expansion, and what it may cost."""
+"""Pareto expansion: a direction that forgets and that, to first order, no retained client notices."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 
-from fupareto.methods.fupareto.objectives import Objectives, Search
+from fupareto.methods.fupareto.objectives import Objectives
 from fupareto.pareto import Array, guidance
 
 
-def expansion_direction(
+def expansion_hull(
     objectives: Objectives,
     forget: Sequence[str],
     span: Sequence[str],
-    guided: str,
+    guided: Literal["forget", "all", "off"],
     scale: Literal["unit", "exact"],
-    rescale: bool,
-) -> Array | None:
-    """Return the forget clients' common descent off the gradients of the clients ``span``, eqs. (7) and (8).
+) -> tuple[Array, list[int]]:
+    """Return the forget clients' gradients off those of the clients ``span``, and the guidance, eqs. (7) and (8).
 
-    ``guided`` says whose losses the fairness guidance looks at: those of the forget clients, of all, or nobody's.
+    ``guided`` says whose losses the fairness guidance looks at: those of the forget clients, of all, or nobody's. The
+    positions of the live forget clients come too.
     """
     live = objectives.of_clients(forget, live=True)
     free, hull = objectives.free(live, objectives.of_clients(span, live=True))
@@ -31,24 +30,15 @@ def expansion_direction(
     elif guided == "all" and free:
         h = guidance(losses, np.ones(len(losses)), scale)
         hull = hull if h is None else np.vstack([hull, h * objectives.scale])
-    return objectives.descent(hull, objectives.mean_length(live) if rescale else None)
+    return hull, live
 
 
-def fall_back(found: Search, how: str) -> Search:
-    """When no expansion step passes: the ``best`` tried one for the forget clients together, the smallest, or none."""
-    if found.accepted is not None or not found.tried or how == "skip":
-        return found
-    smallest = how == "min_step"
-    k = len(found.tried) - 1 if smallest else int(np.argmin(found.changes))
-    usable = found.changes[k] < (np.inf if smallest else 0.0)  # infinite: diverged, or nobody answered
-    return dataclasses.replace(found, accepted=found.tried[k]) if usable else found
+def baseline_losses(known: Mapping[str, float], now: Mapping[str, float], harm: float) -> dict[str, float]:
+    """Return the retained clients' losses before the expansions since the last improvement.
 
-
-def calm_losses(calm: Mapping[str, float], now: Mapping[str, float], raised: float) -> dict[str, float]:
-    """Return what the retained clients' losses were before the expansions since the last improvement.
-
-    Who is asked for the first time since then is taken to have been harmed like those who were asked before, whose
-    losses were ``raised`` by that factor: another sample must not start from what earlier expansions have left.
+    A client that is asked for the first time since then is taken to have been harmed like those that were asked
+    before, whose mean loss rose by the factor ``harm``: another sample of clients must not start from what earlier
+    expansions have left.
     """
-    factor = raised if calm else 1.0
-    return {**{i: loss / factor for i, loss in now.items()}, **calm}
+    factor = harm if known else 1.0
+    return {**{i: loss / factor for i, loss in now.items()}, **known}

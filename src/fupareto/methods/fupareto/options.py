@@ -1,14 +1,15 @@
-"""What can be chosen about FUPareto? Its options, the paper's literal reading, and the ablations.
+"""The options of FUPareto, the paper's literal reading, and the ablations.
 
 Where the paper contradicts itself the default is the reading that its text argues for, and the preset ``paper`` is the
-literal one; docs/methods.md lists the differences and their reasons. Whatever follows from the options alone is here,
-so that method.py is the algorithm and nothing else.
+literal one; the page on FUPareto in the documentation lists the differences and their reasons. Whatever follows from
+the options alone is here, so that method.py is the algorithm and nothing else.
 """
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from fupareto.methods.base import Method, positive, sample_size, share
+from fupareto.methods.fupareto.recovery import RECOVERIES, Recovery
 from fupareto.tasks.losses import Loss
 
 PAPER: dict[str, Any] = {  # the literal reading, misprints included
@@ -24,11 +25,10 @@ PAPER: dict[str, Any] = {  # the literal reading, misprints included
     "search_mode": "train",
     "recovery": "printed",
     "recovery_search": False,
-    "enough": 0.0,
+    "forgotten_loss": 0.0,
 }
 
-ABLATIONS: dict[str, dict[str, Any]] = {  # the paper's M1 to M8
-    "m1": {"naive": True},
+ABLATIONS: dict[str, dict[str, Any]] = {  # the paper's M2 to M8; M1 is a method of its own, naive.py
     "m2": {"guidance": "off"},
     "m3": {"guidance": "uniform"},
     "m4": {"expansion_guidance": "off"},
@@ -52,31 +52,27 @@ class FUParetoOptions(Method):
     recovery_lr: float | None = None  # eta_0 of recovery; None: lr / 400, the ratio of FedOSD's published rates
     decay: float = 0.999  # of the rates, per round
     s: int = 3  # breadth of the line search: steps from 2^s eta to 2^-s eta
-    loss: Literal["mbs", "uce", "kl", "ascent"] = "mbs"
+    loss: Literal["mbs", "uce", "kl"] = "mbs"
     delta: float = 1e-3  # margin of MBS
     mbs_form: Literal["separating", "printed"] = "separating"
     gradient: Literal["full", "pseudo"] = "full"
     batch_size: int = 200  # of pseudo-gradients
-    participation: float = 1.0  # share of those who stay that is asked in a round
+    participation: float = 1.0  # share of the retained clients that is asked in a round
     beta: float = 1e-4  # sufficient decrease
     armijo: Literal["descent", "printed"] = "descent"
     search_mode: Literal["eval", "train"] = "eval"  # train: dropout stays active in the search
     guidance: Literal["forget-first", "uniform", "off"] = "forget-first"
     guidance_scale: Literal["unit", "exact"] = "unit"
-    guidance_min_angle: float = 0.0  # degrees between losses and preference from which the guidance acts
     equal_norms: bool = True  # bring gradients to one length before solving
     rescale: bool = True  # bring the direction to the length of the mean gradient
     expansion_guidance: Literal["forget", "all", "off"] = "forget"
     expansion_projection: bool = True
     expansion_large_steps: bool = False  # search from 2^s eta instead of eta
-    expansion_fallback: Literal["best", "min_step", "skip"] = "best"  # when no expansion step passes
+    expansion_fallback: Literal["best", "skip"] = "best"  # when no expansion step passes
     expansion_harm: float | None = 1.0  # share by which expansions may raise the retained clients' mean loss; None: any
-    same_round_expansion: bool = False  # expand in the round whose improvement failed
     recovery: Literal["guard", "away", "printed", "project", "none"] = "guard"  # see recovery.py
     recovery_search: bool = True
-    enough: float = 3e-4  # a loss that counts as forgotten: up to it, a forget client vetoes nothing
-    naive: bool = False  # follow the mean forget gradient by eta, whatever it does to those who stay
-    stop_when_forgotten: bool = False  # end unlearning as soon as no forget client has a gradient left
+    forgotten_loss: float = 3e-4  # a loss that counts as forgotten: up to it, a forget client vetoes nothing
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,8 +86,8 @@ class FUParetoOptions(Method):
             raise ValueError(f"recovery_rounds must not be negative, not {self.recovery_rounds}")
         if self.expansion_harm is not None and self.expansion_harm < 0:
             raise ValueError(f"expansion_harm must not be negative, not {self.expansion_harm}")
-        if self.enough < 0:
-            raise ValueError(f"enough must not be negative, not {self.enough}")
+        if self.forgotten_loss < 0:
+            raise ValueError(f"forgotten_loss must not be negative, not {self.forgotten_loss}")
         if not 0 < self.beta < 1:
             raise ValueError(f"beta must lie between 0 and 1, not {self.beta}")
 
@@ -103,12 +99,12 @@ class FUParetoOptions(Method):
     def rows(self, forget: int, retained: int) -> int:
         """Hold w0 and the gradients of everybody asked; in recovery the guards, thrice while a state is saved."""
         asked = sample_size(retained, self.participation)
-        guards = (2 * forget if self.recovery == "guard" else 1) if self.recovery_rounds else 0
+        guards = (2 * forget if self.recovery_kind.guarded else 1) if self.recovery_rounds else 0
         return 1 + max(forget + asked, asked + guards, 3 * guards)
 
     @property
     def local_batch(self) -> int:
-        """Clients train for pseudo-gradients only."""
+        """Return the batch of pseudo-gradients; clients do not train for anything else."""
         return self.batch_size if self.gradient == "pseudo" else 1
 
     @property
@@ -117,9 +113,9 @@ class FUParetoOptions(Method):
         return Loss("mbs", delta=self.delta, form=self.mbs_form) if self.loss == "mbs" else Loss(self.loss)
 
     @property
-    def ends(self) -> bool:
-        """Whether the forgetting loss has an end; gradient ascent has none."""
-        return self.loss != "ascent"
+    def recovery_kind(self) -> Recovery:
+        """Return what keeps recovery from relearning."""
+        return RECOVERIES[self.recovery]
 
     @property
     def recovery_rate(self) -> float:

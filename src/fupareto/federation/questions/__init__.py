@@ -1,0 +1,33 @@
+"""What a server can ask a client, how the client answers, and whether the answer can be used."""
+
+from fupareto.federation.questions.base import ANSWERS, QUESTIONS, Answer, Failure, Question, diverged, flaw
+from fupareto.federation.questions.fedau import TrainHead
+from fupareto.federation.questions.fededitor import Edit
+from fupareto.federation.questions.fupga import TrainWithin
+from fupareto.federation.questions.gradients import Gradient, LossAndGradient, Losses, PseudoGradient, TrialLosses
+from fupareto.federation.questions.measuring import Evaluate, Evaluated, Predict, Predicted
+from fupareto.federation.questions.training import Train, Trained
+
+__all__ = [
+    "ANSWERS",
+    "QUESTIONS",
+    "Answer",
+    "Edit",
+    "Evaluate",
+    "Evaluated",
+    "Failure",
+    "Gradient",
+    "LossAndGradient",
+    "Losses",
+    "Predict",
+    "Predicted",
+    "PseudoGradient",
+    "Question",
+    "Train",
+    "TrainHead",
+    "TrainWithin",
+    "Trained",
+    "TrialLosses",
+    "diverged",
+    "flaw",
+]

@@ -1,0 +1,94 @@
+"""FedEditor on the client: representations pulled to the nearest wrong class."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fupareto import parameters
+from fupareto.federation.local import batches, features_of, logits_of, randomness
+from fupareto.federation.questions.training import Trained, TrainingQuestion
+from fupareto.federation.request import Splits
+from fupareto.parameters import Layout
+
+
+@dataclass(frozen=True)
+class Edit(TrainingQuestion):
+    """Pull representations to the nearest wrong class, staying near ``reference``.
+
+    ``tau`` is the temperature of the alignment, ``mu`` the weight of the distance to ``reference``; with ``keep`` the
+    outputs on held-out data are kept near those of ``reference``.
+    """
+
+    w: Tensor
+    reference: Tensor
+    tau: float
+    mu: float
+    keep: bool
+    lr: float
+    epochs: int
+    batch_size: int
+    seed: int
+
+    def answer(self, module: nn.Module, splits: Splits, client: str) -> Trained:
+        """Minimise alignment + keeping + (mu / 2) · ||w - reference||² by SGD.
+
+        Alignment is the cross-entropy of cosines to the class centroids, at temperature tau, towards the nearest wrong
+        class; keeping is KL(reference || model) on held-out data.
+        """
+        (x, y), (held_x, held_y) = splits["train"], splits["test"]
+        reference = logits_of(self.reference, module, held_x)
+        assert reference is not None
+        known, centroids = class_centroids(module, held_x, held_y)
+        targets = nearest_wrong(features_of(module, x), y, known, centroids)
+        usable = targets >= 0  # a sample all of whose known classes are its own has nowhere to go
+        x, targets = x[usable], targets[usable]
+        parameters.write(module, self.w)
+        weights, start = parameters.trainable(module), Layout.of(module).named(self.reference)
+        anchor = [start[name] for name, p in module.named_parameters() if p.requires_grad]
+        keeping = _endless(held_x, reference, self.batch_size)
+        with randomness(module, "train", self.seed, client):
+            for _ in range(self.epochs):
+                for batch_x, target, _ in batches(x, targets, size=self.batch_size) if len(x) else ():
+                    loss = self._alignment(module, batch_x, target, centroids)
+                    if self.keep:
+                        loss = loss + _divergence(module, *next(keeping))
+                    gradients = torch.autograd.grad(loss, weights, allow_unused=True)
+                    with torch.no_grad():
+                        for weight, gradient, origin in zip(weights, gradients, anchor, strict=True):
+                            pull = self.mu * (weight - origin)
+                            weight.sub_(self.lr * (pull if gradient is None else pull + gradient))
+        return Trained(parameters.read(module), len(y))
+
+    def _alignment(self, module: nn.Module, x: Tensor, target: Tensor, centroids: Tensor) -> Tensor:
+        phi, _ = parameters.features(module, x)
+        cosines = F.normalize(phi, dim=1) @ F.normalize(centroids, dim=1).T
+        return F.cross_entropy(cosines / self.tau, target)
+
+
+def class_centroids(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the classes that occur and the mean of their features, the module as it is."""
+    features = features_of(module, x)
+    known = torch.unique(y)
+    return known, torch.stack([features[y == k].mean(0) for k in known])
+
+
+def nearest_wrong(features: Tensor, labels: Tensor, known: Tensor, centroids: Tensor) -> Tensor:
+    """Return the position of the nearest centroid of another class than the sample's; -1 where there is none."""
+    distance = torch.cdist(features, centroids)
+    distance[labels[:, None] == known[None, :]] = torch.inf
+    nearest = distance.argmin(1)
+    nearest[torch.isinf(distance).all(1)] = -1
+    return nearest
+
+
+def _divergence(module: nn.Module, x: Tensor, reference: Tensor) -> Tensor:
+    log_p = F.log_softmax(module(x), 1)
+    return F.kl_div(log_p, F.log_softmax(reference, 1), reduction="batchmean", log_target=True)
+
+
+def _endless(x: Tensor, reference: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    return itertools.cycle(list(zip(torch.split(x, size), torch.split(reference, size), strict=True)))

@@ -1,0 +1,53 @@
+"""FUPGA on the client: local training that stays within a ball."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fupareto import parameters
+from fupareto.federation.local import batches, randomness
+from fupareto.federation.questions.training import Trained, TrainingQuestion
+from fupareto.federation.request import Splits
+from fupareto.parameters import Layout
+from fupareto.tasks.losses import Loss
+
+
+@dataclass(frozen=True)
+class TrainWithin(TrainingQuestion):
+    """Train locally from ``w`` by SGD with momentum, never further than ``radius`` from ``center``."""
+
+    w: Tensor
+    center: Tensor
+    radius: float
+    loss: Loss
+    lr: float
+    momentum: float
+    clip: float  # largest norm of a batch's gradient
+    epochs: int
+    batch_size: int
+    seed: int
+
+    def answer(self, module: nn.Module, splits: Splits, client: str) -> Trained:
+        """Return the local model; after every step a model outside the ball goes back to its surface (eq. 6)."""
+        x, y = splits["train"]
+        layout = Layout.of(module)
+        w, velocity = self.w.clone(), torch.zeros_like(self.w)
+        with randomness(module, "train", self.seed, client):
+            for _ in range(self.epochs):
+                for batch_x, batch_y, _ in batches(x, y, size=self.batch_size):
+                    parameters.write(module, w)
+                    module.zero_grad(set_to_none=True)
+                    self.loss(module(batch_x), batch_y).mean().backward()  # type: ignore[no-untyped-call]
+                    gradient = parameters.read_gradient(module, layout)
+                    gradient *= min(1.0, self.clip / max(float(gradient.norm()), 1e-12))
+                    velocity = self.momentum * velocity + gradient
+                    w = into_ball(w - self.lr * velocity, self.center, self.radius)
+        module.zero_grad(set_to_none=True)
+        return Trained(w, len(y))
+
+
+def into_ball(w: Tensor, center: Tensor, radius: float) -> Tensor:
+    """Return the point of the ball that is nearest to ``w``."""
+    distance = float((w - center).norm())
+    return w if distance <= radius else center + (radius / distance) * (w - center)

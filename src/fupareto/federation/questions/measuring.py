@@ -1,0 +1,102 @@
+"""Measurements of a model on a client's data: counts by split, and outputs per sample for audits."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fupareto import parameters
+from fupareto.federation.local import batches
+from fupareto.federation.questions.base import NUMBERS, Answer, Question
+from fupareto.federation.request import Splits
+
+
+@dataclass(frozen=True)
+class Evaluated(Answer):
+    """Split -> samples, right answers and mean cross-entropy."""
+
+    counts: dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Evaluate(Question):
+    """Count right answers on the named splits; a client without a split leaves it out of its answer.
+
+    ``clean|train`` is the first of the two that a client has, under its own name.
+    """
+
+    answered_by: ClassVar[type[Answer]] = Evaluated
+
+    w: Tensor
+    splits: tuple[str, ...]
+
+    def answer(self, module: nn.Module, splits: Splits, client: str) -> Evaluated:
+        """Return the counts of every split that the client has."""
+        parameters.write(module, self.w)
+        module.eval()
+        counts = {}
+        for names in self.splits:
+            name = next((name for name in names.split("|") if name in splits), None)
+            if name is None:
+                continue
+            x, y = splits[name]
+            right, loss = 0, 0.0
+            with torch.no_grad():
+                for batch_x, batch_y, _ in batches(x, y):
+                    logits = module(batch_x)
+                    right += int((logits.argmax(1) == batch_y).sum())
+                    loss += float(F.cross_entropy(logits, batch_y, reduction="sum"))
+            counts[name] = {"samples": len(y), "right": right, "loss": loss / max(len(y), 1)}
+        return Evaluated(counts=counts)
+
+    def flaw(self, answer: Evaluated, size: int) -> str | None:
+        """Return whether more answers are right than there are."""
+        for split, c in answer.counts.items():
+            if not 0 <= c["right"] <= c["samples"]:
+                return f"counted {c['right']} right answers in {c['samples']} samples of '{split}'"
+        return None
+
+
+@dataclass(frozen=True)
+class Predicted(Answer):
+    """Logits and labels, in the order of the client's samples."""
+
+    logits: Tensor  # (samples, classes) float32
+    labels: Tensor  # (samples,) int64
+
+
+@dataclass(frozen=True)
+class Predict(Question):
+    """Return the model's outputs on the first of the named splits that the client has, sample by sample.
+
+    For audits only: outputs on single samples are what a membership attack works with.
+    """
+
+    answered_by: ClassVar[type[Answer]] = Predicted
+
+    w: Tensor
+    splits: tuple[str, ...]
+
+    def answer(self, module: nn.Module, splits: Splits, client: str) -> Predicted:
+        """Return the logits and labels of the split."""
+        found = next((splits[name] for name in self.splits if name in splits), None)
+        if found is None:
+            raise ValueError(f"the client has no data called {' or '.join(self.splits)}")
+        parameters.write(module, self.w)
+        module.eval()
+        with torch.no_grad():
+            logits = torch.cat([module(x) for x, _, _ in batches(*found)])
+        return Predicted(logits=logits, labels=found[1])
+
+    def flaw(self, answer: Predicted, size: int) -> str | None:
+        """Return what is wrong with shapes, numbers or labels."""
+        logits, labels = answer.logits, answer.labels
+        if logits.dim() != 2 or tuple(labels.shape) != (len(logits),) or not len(logits):
+            return f"answered with outputs of shape {tuple(logits.shape)} for labels of {tuple(labels.shape)}"
+        if not bool(torch.isfinite(logits).all()):
+            return f"{NUMBERS} that are not finite"
+        if labels.dtype != torch.int64 or not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[1]:
+            return f"answered with labels that are not classes 0 to {logits.shape[1] - 1}"
+        return None
