@@ -71,7 +71,9 @@ def test_a_corrupted_page_fails(page: Path) -> None:
         assert wrong(text.replace("\n".join(lines), "\n".join(upside_down))), marker
     names = [marker for marker, _ in tables(text) if marker]
     for one, other in zip(names, names[1:], strict=False):
-        exchanged = text.replace(f"table: {one} -->", "table: ? -->").replace(f"table: {other} -->", f"table: {one} -->")
+        exchanged = text.replace(f"table: {one} -->", "table: ? -->").replace(
+            f"table: {other} -->", f"table: {one} -->"
+        )
         assert wrong(exchanged.replace("table: ? -->", f"table: {other} -->")), (one, other)
 
 
