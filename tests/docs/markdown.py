@@ -57,7 +57,8 @@ def prose(page: Path) -> str:
 def tables(text: str) -> list[tuple[str, Table]]:
     """Return the tables of a page with the marker above each (empty without one); cells without emphasis."""
     found: list[tuple[str, Table]] = []
-    marker, rows = "", None
+    marker = ""
+    rows: Table | None = None
     for line in [*text.splitlines(), ""]:
         if line.lstrip().startswith("|"):
             if rows is None:
