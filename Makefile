@@ -1,12 +1,13 @@
 # make demo   set up, then forget two of ten clients and write a report (about a minute)
 # make test   set up, then every check that takes seconds
+# make docs   set up, then the documentation site into site/, offline
 # make bench  set up with the peers to compare with, then every benchmark and docs/performance.md (about an hour)
 # make test-deployment   set up, then SuperLinks and SuperNodes as real processes (about ten minutes)
 PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.up-to-date
 
-.PHONY: demo test test-deployment lint bench
+.PHONY: demo test test-deployment lint docs bench
 
 demo: $(STAMP)
 	$(VENV)/bin/fupareto demo
@@ -21,6 +22,10 @@ lint: $(STAMP)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	@echo "site/index.html"
 
 bench: $(STAMP)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]' \

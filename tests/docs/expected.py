@@ -1,0 +1,484 @@
+"""What each table of the result pages must say, computed from the files of results/.
+
+A table is found by the marker above it, ``<!-- table: NAME -->``. ``EXPECTED[NAME]()`` returns its header and rows.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import fmean, stdev
+from typing import Any
+
+from .markdown import ROOT, Table
+
+Stage = Mapping[str, Any]
+BOTH = ("unlearned", "recovered")
+LOSSES = ("Retraining", "FedOSD", "FUPareto s=3")
+PRINTED = {"initial": ("initial",), "unlearned": ("unlearn",), "recovered": ("post",)}  # our stages, the paper's words
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method's model at a stage: means over seeds, and the cell that the paper prints."""
+
+    mean: Stage
+    paper: Stage | None
+
+
+@cache
+def load(name: str) -> Any:
+    """Return the content of a result file."""
+    return json.loads((ROOT / "results" / f"{name}.json").read_text())
+
+
+def short(value: float | None, digits: int = 3) -> str:
+    """Return a fraction without its leading zero, rounded once."""
+    assert value is not None
+    return f"{value:.{digits}f}".removeprefix("0")
+
+
+def cell(stage: Stage | None, std: bool = False, known: str = "asr") -> str:
+    """Return ASR / R-Acc of a stage, with the deviation over clients if it is wanted; nothing for no stage."""
+    if stage is None:
+        return ""
+    spread = f" ({short(stage['r_acc_std'])})" if std else ""
+    return f"{short(stage[known])} / {short(stage['r_acc'])}{spread}"
+
+
+def rows_of(name: str, setting: str) -> dict[tuple[str, str], Row]:
+    """Return means over seeds, by label and stage; w0 is the initial model."""
+    results = load(name)
+    [declared] = [found for found in results["settings"] if found["name"] == setting]
+    runs = [c for c in results["cells"] if c["setting"] == setting and "stages" in c]
+    initial = {c["seed"]: c["stages"]["initial"] for c in reversed(runs)}
+    found = {("w0", "initial"): _row(list(initial.values()), results, declared, "w0", "initial")}
+    for method in results["methods"]:
+        for stage in BOTH:
+            mine = [c["stages"][stage] for c in runs if c["label"] == method["label"] and stage in c["stages"]]
+            if mine:
+                found[method["label"], stage] = _row(mine, results, declared, method["paper"], stage)
+    return found
+
+
+def _row(stages: Sequence[Stage], results: Stage, setting: Stage, printed: str, stage: str) -> Row:
+    mean = {key: fmean(s[key] for s in stages) for key in ("asr", "r_acc", "r_acc_std") if stages[0][key] is not None}
+    return Row(mean, _printed(results["paper"], printed, setting["paper"], stage))
+
+
+@cache
+def _paper_tables() -> Any:
+    [path] = (ROOT / "src").rglob("paper.json")
+    return json.loads(path.read_text())
+
+
+def _printed(table: str, method: str, column: Stage, stage: str) -> Stage | None:
+    """Return the paper's cell, or None where it prints none; its ablation has one number per variant."""
+    if not (table and method and column):
+        return None
+    stages = (*PRINTED[stage], "unlearn_or_final_unspecified")
+    for row in _paper_tables()[table]["rows"]:
+        same = _plain(row["method"]) == _plain(method) and all(row.get(key) == value for key, value in column.items())
+        if same and row["stage"] in stages:
+            return {"asr": row["ASR"], "r_acc": row["R_Acc_mean"], "r_acc_std": row["R_Acc_std"]}
+    return None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def labels_of(name: str) -> list[str]:
+    """Return the labels of a bench's methods, in order."""
+    return [method["label"] for method in load(name)["methods"]]
+
+
+def cell_of(name: str, setting: str, label: str, seed: int | None = None) -> dict[str, Any]:
+    """Return one run of a bench."""
+    [found] = [
+        c
+        for c in load(name)["cells"]
+        if (c["setting"], c["label"]) == (setting, label) and seed in (None, c["seed"]) and "stages" in c
+    ]
+    return dict(found)
+
+
+# Table I, the ablation and what was run at small scales ------------------------------------------------------------
+
+
+def methods(name: str, setting: str, std: bool, paper: Sequence[str] = ()) -> Table:
+    """Return a row per method and a column per stage, then the paper's."""
+    rows = rows_of(name, setting)
+    head = ["method", *BOTH, *(f"paper, {stage}" for stage in paper)]
+    first = rows["w0", "initial"]
+    table = [head, ["w0", cell(first.mean, std), "", *_paper(first, None, std, paper)]]
+    for label in labels_of(name):
+        found = [rows.get((label, stage)) for stage in BOTH]
+        shown = [cell(row.mean, std) if row else "" for row in found]
+        table.append([label, *shown, *_paper(found[0], found[1], std, paper)])
+    return table
+
+
+def _paper(unlearned: Row | None, recovered: Row | None, std: bool, paper: Sequence[str]) -> list[str]:
+    both = {"unlearned": unlearned, "recovered": recovered}
+    return [cell(row.paper, std) if (row := both[stage]) else "" for stage in paper]
+
+
+def ablation() -> Table:
+    """Return the ablation with the paper's one number per variant."""
+    rows = rows_of("ablation-fmnist", "CN=3")
+    first = rows["w0", "initial"]
+    table = [["method", *BOTH, "paper"], ["w0", cell(first.mean, True), "", cell(first.paper, True)]]
+    for label in labels_of("ablation-fmnist"):
+        unlearned, recovered = (rows[label, stage] for stage in BOTH)
+        table.append([label, cell(unlearned.mean, True), cell(recovered.mean, True), cell(unlearned.paper, True)])
+    return table
+
+
+LITERAL = {
+    "paper-0.2": ("fupareto:paper", "0.2"),
+    "paper-m5-0.2": ("fupareto:paper, no projection", "0.2"),
+    "paper-0.02": ("fupareto:paper", "0.02"),
+    "paper-m5-0.02": ("fupareto:paper, no projection", "0.02"),
+}
+
+
+def literal() -> Table:
+    """Return the runs of the paper's literal reading."""
+    table = [["method", "lr", "w0", "unlearned", "rounds", "improve / expand / failed"]]
+    for name, run in load("ablation-paper").items():
+        phases = " / ".join(str(run["phases"][p]) for p in ("improve", "expand", "failed"))
+        stages = [cell(run["stages"][stage], True) for stage in ("initial", "unlearned")]
+        table.append([*LITERAL[name], *stages, str(run["cost"]["rounds"]), phases])
+    return table
+
+
+def harm() -> Table:
+    """Return FUPareto with and without the limit on what expansions cost."""
+    found = load("expansion-harm")
+    table = [["expansion_harm", "w0", "unlearned", "improve / expand / failed"]]
+    for name, value in (("without", "none"), ("with", "1")):
+        run = found[name]
+        stages = [cell(run["stages"][stage], True) for stage in ("initial", "unlearned")]
+        table.append([value, *stages, " / ".join(str(run["phases"][p]) for p in ("improve", "expand", "failed"))])
+    return table
+
+
+def by_setting(name: str) -> Table:
+    """Return a row per method and stage, a column per setting."""
+    settings = [setting["name"] for setting in load(name)["settings"]]
+    rows = {setting: rows_of(name, setting) for setting in settings}
+    table = [["method", "stage", *settings]]
+    for key in rows[settings[0]]:
+        table.append([*key, *(cell(rows[setting][key].mean, True) for setting in settings)])
+    return table
+
+
+def sequential() -> Table:
+    """Return requests together and one by one, with their cost."""
+    name, table = "sequential-fmnist", [["method", *BOTH, "rounds", "MB up and down"]]
+    rows = rows_of(name, "CN=5")
+    table.append(["w0", cell(rows["w0", "initial"].mean, True), "", "", ""])
+    for label in labels_of(name):
+        cost = cell_of(name, "CN=5", label)["cost"]
+        megabytes = f"{(cost['bytes_up'] + cost['bytes_down']) / 1e6:,.0f}"
+        stages = [cell(rows[label, stage].mean, True) for stage in BOTH]
+        table.append([label, *stages, str(cost["rounds"]), megabytes])
+    return table
+
+
+def fupga() -> Table:
+    """Return FUPGA at slower rates, with the paper's numbers in the last row."""
+    name = "fupga-fmnist"
+    both = {setting: rows_of(name, setting) for setting in ("CN=1", "CN=5")}
+    head = ["method", *(f"{setting}, {stage}" for setting in both for stage in BOTH)]
+    first = [c for rows in both.values() for c in (cell(rows["w0", "initial"].mean), "")]
+    table = [head, ["w0", *first]]
+    for label in labels_of(name):
+        table.append([label, *(cell(rows[label, stage].mean) for rows in both.values() for stage in BOTH)])
+    printed = [rows[labels_of(name)[0], "unlearned"].paper for rows in both.values()]
+    table.append(["paper", *(c for found in printed for c in (cell(found), ""))])
+    return table
+
+
+def seeds(name: str, first: str, kept: bool) -> Table:
+    """Return runs of one command over seeds."""
+    table = [["seed", first, *BOTH, "improve / expand / failed", *(["kept"] if kept else [])]]
+    for run in load(name).values():
+        stages = [cell(run["stages"][stage], True) for stage in ("initial", *BOTH)]
+        phases = " / ".join(str(run["phases"][p]) for p in ("improve", "expand", "failed"))
+        table.append([str(run["seed"]), *stages, phases, *([run["final"]] if kept else [])])
+    return table
+
+
+def participation() -> Table:
+    """Return FUPareto with a share of the retained clients, with the worst client's accuracy and the traffic."""
+    name = "participation-fmnist"
+    asked = {"FUPareto, everybody": "everybody", "FUPareto, a half": "a half (8)", "FUPareto, a fifth": "a fifth (3)"}
+    head = ["asked of 15 retained clients", *BOTH, "worst client, unlearned", "recovered", "MB up", "MB down"]
+    first = cell_of(name, "CN=5", "FUPareto, everybody")["stages"]["initial"]
+    table = [head, ["w0", cell(first), "", short(first["r_acc_min"]), "", "", ""]]
+    for label, words in asked.items():
+        run = cell_of(name, "CN=5", label)
+        stages = [run["stages"][stage] for stage in BOTH]
+        traffic = [f"{run['cost'][way] / 1e6:,.0f}" for way in ("bytes_up", "bytes_down")]
+        table.append([words, *map(cell, stages), *(short(s["r_acc_min"]) for s in stages), *traffic])
+    return table
+
+
+# Digits ------------------------------------------------------------------------------------------------------------
+
+
+def requests() -> Table:
+    """Return accuracy on what was to be forgotten, and R-Acc, of the model after the last stage."""
+    name, settings = "requests-digits", ("class 4", "poisoned samples")
+    first = [cell_of(name, s, "Retraining")["stages"]["initial"] for s in settings]
+    table = [["method", *settings], ["w0", *(cell(stage, True, "forget_acc") for stage in first)]]
+    for label in labels_of(name):
+        shown = []
+        for setting in settings:
+            [run] = [c for c in load(name)["cells"] if (c["setting"], c["label"]) == (setting, label)]
+            stages = run.get("stages", {})
+            last = stages.get("recovered", stages.get("unlearned"))
+            shown.append(cell(last, True, "forget_acc") if last else "refuses")
+        table.append([label, *shown])
+    return table
+
+
+def recovery() -> Table:
+    """Return what each recovery brings back, from one unlearned model per seed."""
+    rows = load("recovery-digits")["rows"]
+    found = {(row["seed"], row["recovery"]): row for row in rows}
+    table = [["recovery", "seed 0", "seed 1"]]
+    table.append(["unlearned, before", *(cell(found[seed, "guard"]["unlearned"]) for seed in (0, 1))])
+    for kind in ("guard", "away", "project", "printed", "none"):
+        table.append([f"`{kind}`", *(cell(found[seed, kind]["recovered"]) for seed in (0, 1))])
+    return table
+
+
+# Membership --------------------------------------------------------------------------------------------------------
+
+
+def auc(found: Mapping[str, Any], digits: int = 2) -> str:
+    """Return an AUC with its interval."""
+    low, high = short(found["low"], digits), short(found["high"], digits)
+    return f"{short(found['auc'], digits)} ({low}–{high})"
+
+
+def _models(name: str, setting: str, seed: int) -> list[dict[str, Any]]:
+    """Return what the attacks told of w0, then of every method's final model."""
+    runs = [cell_of(name, setting, label, seed) for label in labels_of(name)]
+    return [runs[0]["membership"]["initial"], *(run["membership"][run["final"]] for run in runs)]
+
+
+def _mean_error(values: Sequence[float]) -> str:
+    return f"{short(fmean(values))} ± {short(stdev(values) / len(values) ** 0.5)}"
+
+
+def membership(name: str) -> Table:
+    """Return AUCs of the learned attack by client, then their means with standard errors."""
+    [setting] = load(name)["settings"]
+    table = [["seed, client", "w0", *labels_of(name)]]
+    columns: list[list[float]] = [[] for _ in table[0][1:]]
+    for seed in setting["seeds"]:
+        told = _models(name, setting["name"], seed)
+        for client in told[0]["clients"]:
+            found = [model["clients"][client] for model in told]
+            table.append([f"{seed}, {client}", *map(auc, found)])
+            for column, one in zip(columns, found, strict=True):
+                column.append(one["auc"])
+    table.append(["mean ± its standard error", *map(_mean_error, columns)])
+    return table
+
+
+def untriggered() -> Table:
+    """Return mean AUCs over clients where non-members carry no trigger."""
+    runs = load("membership-untriggered")["runs"]
+    table = [["data", "w0", "Retraining", "FedOSD", "FUPareto", "FUPareto, UCE"]]
+    for words, name in (("Fashion-MNIST", "membership-fmnist"), ("digits", "membership-digits")):
+        mine = {key: run for key, run in runs.items() if key.startswith(f"{name}/")}
+        first = [v for key, run in mine.items() if key.endswith("/retraining") for v in run["initial"].values()]
+        means = [fmean(first)]
+        for slugs in (("retraining",), ("fedosd",), ("fupareto", "fupareto-s3"), ("fupareto-uce",)):
+            means.append(fmean(_last(mine, slugs)))
+        table.append([words, *map(short, means)])
+    return table
+
+
+def _last(runs: Mapping[str, Any], slugs: Iterable[str]) -> list[float]:
+    found = []
+    for key, run in runs.items():
+        if key.rpartition("/")[2] in slugs:
+            [stage] = [stage for stage in run if stage != "initial"]
+            found += list(run[stage].values())
+    return found
+
+
+def by_heart() -> Table:
+    """Return ASR and two attacks on the final models of CIFAR-10."""
+    name, setting = "convergence-cifar10", "CN=2"
+    runs = [cell_of(name, setting, label) for label in labels_of(name)]
+    table = [["model", "ASR", "learned, on sorted outputs", "loss, which knows the label"]]
+    models = [("w0", runs[0], "initial"), *((run["label"], run, run["final"]) for run in runs)]
+    for label, run, stage in models:
+        attacks = run["membership"][stage]["attacks"]
+        table.append([label, short(run["stages"][stage]["asr"]), auc(attacks["confidence"]), auc(attacks["loss"])])
+    return table
+
+
+def loss_attack() -> Table:
+    """Return mean AUCs of the attack that knows the label, over clients of one seed or over seeds."""
+    table = [["data", "w0", "Retraining", "FedOSD", "FUPareto", "FUPareto, UCE"]]
+    for words, name, setting in (
+        ("Fashion-MNIST, two seeds", "membership-fmnist", "CN=5"),
+        ("digits, five seeds", "membership-digits", "CN=2"),
+    ):
+        columns: list[list[float]] = [[] for _ in table[0][1:]]
+        [declared] = load(name)["settings"]
+        for seed in declared["seeds"]:
+            for column, model in zip(columns, _models(name, setting, seed), strict=True):
+                column.append(model["attacks"]["loss"]["auc"])
+        table.append([words, *(short(fmean(column)) for column in columns)])
+    for words, name, setting, labels in (
+        ("GTSRB, one seed", "table1-gtsrb", "CN=5", LOSSES),
+        ("CIFAR-10, one seed", "convergence-cifar10", "CN=2", (*LOSSES, "FUPareto, UCE")),
+    ):
+        runs = [cell_of(name, setting, label) for label in labels]
+        found = [runs[0]["membership"]["initial"], *(run["membership"][run["final"]] for run in runs)]
+        means = [short(model["attacks"]["loss"]["auc"]) for model in found]
+        table.append([words, *means, *[""] * (len(table[0]) - 1 - len(means))])
+    return table
+
+
+def audited() -> Table:
+    """Return the attacks of a tier 3 audit on the demo's models."""
+    told = load("audit-demo")["audit"]["membership"]
+    table = [["attack", "initial", "recovered (kept)", "retrained"]]
+    for words, names in (
+        ("confidence (learned)", ("confidence", "confidence", "confidence")),
+        ("loss", ("loss", "loss", "loss")),
+        ("RMIA", ("rmia", "rmia", "rmia")),
+        ("LiRA, then U-LiRA", ("lira", "u-lira", None)),
+    ):
+        means = [told[stage]["mean"] for stage in ("initial", "recovered", "retrained")]
+        found = [auc(mean[name], 3) if name else "" for mean, name in zip(means, names, strict=True)]
+        table.append([words, *found])
+    return table
+
+
+def checks() -> Table:
+    """Return the audit's checks of the demo's model."""
+    found = load("audit-demo")["audit"]["verdict"]["checks"]
+    return [["check", "result", "measured"], *([c["name"], c["result"], c["text"]] for c in found)]
+
+
+# Tuning ------------------------------------------------------------------------------------------------------------
+
+
+def _tuned(stage: str) -> dict[str, dict[str, Stage]]:
+    found: dict[str, dict[str, Stage]] = {}
+    for run in load("tune-fmnist")["cells"]:
+        method, _, value = run["label"].partition(" ")
+        if value.startswith("recovery_lr") == (stage == "recovered"):
+            found.setdefault(method, {})[value] = run["stages"][stage]
+    return found
+
+
+def score(stage: Stage) -> float:
+    """Return what the grid chose by: R-Acc - ASR."""
+    return float(stage["r_acc"] - stage["asr"])
+
+
+def grid(stage: str) -> Table:
+    """Return every value that was tried, in increasing order, and which was best."""
+    table = [["method", "value", stage, "R-Acc − ASR", "chosen"]]
+    for method, values in _tuned(stage).items():
+        best = max(values, key=lambda value: score(values[value]))
+        for value in sorted(values, key=_numbers):
+            chosen = "yes" if value == best else ""
+            table.append([method, value, cell(values[value]), short(score(values[value])).replace("-0", "-"), chosen])
+    return table
+
+
+def _numbers(value: str) -> list[float]:
+    """Order values by their main option; a smaller mu comes after a larger one of the same rate."""
+    numbers = [float(part.partition("=")[2]) for part in value.split(" ")]
+    return [numbers[0], -(numbers[1] if len(numbers) > 1 else 1.0)]
+
+
+# The page in front -------------------------------------------------------------------------------------------------
+
+
+def overview() -> Table:
+    """Return the one table of docs/results.md."""
+    table = [["setting", "w0", "FUPareto", "`fupareto:paper`", "FedOSD", "FUGAS", "Retraining"]]
+    for words, name, setting in (
+        ("Fashion-MNIST, 5 of 20, two seeds", "table1-fmnist", "CN=5"),
+        ("Fashion-MNIST, 1 of 20, one seed", "table1-fmnist", "CN=1"),
+        ("GTSRB, 5 of 20, one seed", "table1-gtsrb", "CN=5"),
+        ("CIFAR-10, 2 of 10, one seed", "convergence-cifar10", "CN=2"),
+    ):
+        rows = rows_of(name, setting)
+        others = [cell(rows[label, "recovered"].mean) for label in ("FUPareto s=3", "FedOSD", "FUGAS")]
+        ends = [cell(rows[key].mean) for key in (("w0", "initial"), ("Retraining", "unlearned"))]
+        table.append([words, ends[0], others[0], "not run", *others[1:], ends[1]])
+    rows = rows_of("ablation-fmnist", "CN=3")
+    paper = cell(load("ablation-paper")["paper-0.2"]["stages"]["unlearned"])
+    first, ours = cell(rows["w0", "initial"].mean), cell(rows["FUPareto", "recovered"].mean)
+    table.append(["Fashion-MNIST, 3 of 10, one seed", first, ours, paper, "not run", "not run", "not run"])
+    demo = list(load("demo-digits").values())
+    means = [
+        {key: fmean(run["stages"][stage][key] for run in demo) for key in ("asr", "r_acc")}
+        for stage in ("initial", "recovered")
+    ]
+    table.append(["digits (the demo), 2 of 10, five seeds", *map(cell, means), *["not run"] * 4])
+    return table
+
+
+def front() -> Table:
+    """Return the one table of README.md."""
+    table = [["setting", "before", "FUPareto", "FedOSD", "Retraining"]]
+    for words, name, setting in (
+        ("Fashion-MNIST, 5 of 20 clients forgotten, two seeds", "table1-fmnist", "CN=5"),
+        ("GTSRB, 5 of 20, one seed", "table1-gtsrb", "CN=5"),
+        ("CIFAR-10, 2 of 10, one seed", "convergence-cifar10", "CN=2"),
+    ):
+        rows = rows_of(name, setting)
+        keys = (("w0", "initial"), ("FUPareto s=3", "recovered"), ("FedOSD", "recovered"), ("Retraining", "unlearned"))
+        table.append([words, *(cell(rows[key].mean) for key in keys)])
+    return table
+
+
+EXPECTED: dict[str, Callable[[], Table]] = {
+    "overview": overview,
+    "front": front,
+    "table1-fmnist CN=5": lambda: methods("table1-fmnist", "CN=5", False, BOTH),
+    "table1-fmnist CN=1": lambda: methods("table1-fmnist", "CN=1", False, BOTH),
+    "table1-gtsrb": lambda: methods("table1-gtsrb", "CN=5", True, BOTH),
+    "table1-cifar100": lambda: methods("table1-cifar100", "CN=1", True, BOTH),
+    "convergence-cifar10": lambda: methods("convergence-cifar10", "CN=2", True),
+    "fmnist-cn5": lambda: seeds("fmnist-cn5", "w0", True),
+    "ablation-fmnist": ablation,
+    "ablation-paper": literal,
+    "expansion-harm": harm,
+    "table1-fmnist-small CN=5": lambda: methods("table1-fmnist-small", "CN=5", True),
+    "table1-fmnist-small CN=1": lambda: methods("table1-fmnist-small", "CN=1", True),
+    "sequential-fmnist": sequential,
+    "heterogeneity-fmnist": lambda: by_setting("heterogeneity-fmnist"),
+    "population-fmnist": lambda: by_setting("population-fmnist"),
+    "participation-fmnist": participation,
+    "demo-digits": lambda: seeds("demo-digits", "initial", False),
+    "requests-digits": requests,
+    "recovery-digits": recovery,
+    "membership-fmnist": lambda: membership("membership-fmnist"),
+    "membership-digits": lambda: membership("membership-digits"),
+    "membership-untriggered": untriggered,
+    "membership-cifar10": by_heart,
+    "membership-loss": loss_attack,
+    "audit-demo attacks": audited,
+    "audit-demo checks": checks,
+    "tune-fmnist unlearned": lambda: grid("unlearned"),
+    "tune-fmnist recovered": lambda: grid("recovered"),
+    "fupga-fmnist": fupga,
+}

@@ -1,0 +1,105 @@
+"""Every table of the result pages says what its result file holds: right table, right row, right column."""
+
+import itertools
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from .expected import EXPECTED
+from .markdown import ROOT, Table, name_of, tables
+
+RESULTS = [ROOT / "docs" / "results.md", *sorted((ROOT / "docs" / "results").glob("*.md"))]
+ALSO = [ROOT / "README.md", ROOT / "docs" / "scale.md"]  # pages with a table of results among others
+NUMBER = re.compile(r"(?<![\w.])\.\d{2,3}(?!\d)")  # a fraction, as these pages write it
+
+
+def wrong(text: str) -> list[str]:
+    """Return what is wrong with the tables of a page that are compared with a file."""
+    found = []
+    for marker, table in tables(text):
+        if not marker:
+            if any(NUMBER.search(cell) for row in table for cell in row):
+                found.append(f"a table with results has no marker: {table[0]}")
+        elif marker not in EXPECTED:
+            found.append(f"unknown marker {marker}")
+        else:
+            found += differences(marker, table, EXPECTED[marker]())
+    return found
+
+
+def differences(marker: str, table: Table, expected: Table) -> list[str]:
+    if len(table) != len(expected):
+        return [f"{marker}: {len(table)} rows on the page, {len(expected)} in the file"]
+    return [
+        f"{marker}, {expected[0]}: the page says {row}, the file {wanted}"
+        for row, wanted in zip(table, expected, strict=True)
+        if row != wanted
+    ]
+
+
+@pytest.mark.parametrize("page", [*RESULTS, *ALSO], ids=name_of)
+def test_tables_are_those_of_the_files(page: Path) -> None:
+    assert wrong(page.read_text()) == []
+
+
+def test_every_known_table_stands_on_one_page() -> None:
+    markers = [marker for page in [*RESULTS, *ALSO] for marker, _ in tables(page.read_text()) if marker]
+    assert sorted(markers) == sorted(EXPECTED)
+
+
+@pytest.mark.parametrize("page", [page for page in RESULTS if page.name != "history.md"], ids=name_of)
+def test_a_corrupted_page_fails(page: Path) -> None:
+    """Two numbers of one row that change places, or two rows, or two tables, are noticed in every table."""
+    text = page.read_text()
+    assert wrong(text) == []
+    for marker, table in tables(text):
+        if not marker:
+            continue
+        where = text.index(f"<!-- table: {marker} -->")
+        end = text.find("\n\n", where)
+        lines = text[where : end if end >= 0 else None].splitlines()
+        for number, row in enumerate(table[1:], 3):  # after the marker, the header and its rule
+            cells = lines[number].split("|")
+            for left in range(2, len(cells) - 2):
+                if cells[left].strip() == cells[left + 1].strip():
+                    continue
+                swapped = [*cells[:left], cells[left + 1], cells[left], *cells[left + 2 :]]
+                corrupted = [*lines[:number], "|".join(swapped), *lines[number + 1 :]]
+                assert wrong(text.replace("\n".join(lines), "\n".join(corrupted))), (marker, row)
+        upside_down = [*lines[:3], *reversed(lines[3:])]
+        assert wrong(text.replace("\n".join(lines), "\n".join(upside_down))), marker
+    names = [marker for marker, _ in tables(text) if marker]
+    for one, other in itertools.pairwise(names):
+        first, second = f"table: {one} -->", f"table: {other} -->"
+        exchanged = text.replace(first, "table: ? -->").replace(second, first).replace("table: ? -->", second)
+        assert wrong(exchanged), (one, other)
+
+
+def test_a_table_without_its_marker_fails() -> None:
+    page = (ROOT / "docs" / "results.md").read_text()
+    assert wrong(page.replace("<!-- table: overview -->", ""))
+
+
+def test_the_history_has_no_numbers_without_a_file() -> None:
+    assert NUMBER.findall((ROOT / "docs" / "results" / "history.md").read_text()) == []
+
+
+def test_every_result_file_is_linked_from_a_page() -> None:
+    pages = "".join(page.read_text() for page in (ROOT / "docs").rglob("*.md"))
+    for path in (ROOT / "results").glob("*.json"):
+        assert f"/results/{path.name})" in pages, path.name
+
+
+def test_table_1_uses_what_the_grid_chose() -> None:
+    """The values marked as chosen are those of the experiment file."""
+    listed = tomllib.loads((ROOT / "experiments" / "table1-fmnist.toml").read_text())["methods"]
+    options = {method["label"].replace("FUPareto s=3", "FUPareto"): method["options"] for method in listed}
+    for stage in ("unlearned", "recovered"):
+        chosen = [row for row in EXPECTED[f"tune-fmnist {stage}"]()[1:] if row[-1]]
+        assert len(chosen) == 7 - (stage == "recovered")
+        for label, values, *_ in chosen:
+            for value in values.split():
+                option, _, number = value.partition("=")
+                assert options[label].get(option, 0.9 if option == "alpha" else None) == float(number), (label, value)
