@@ -5,13 +5,17 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal, get_origin, get_type_hints
 
+import numpy as np
 import pytest
+import scipy.optimize
 import torch
 from torch import Tensor
 
 from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
 from fupareto.methods import FUPareto
+from fupareto.methods.registry import find
+from fupareto.tasks.losses import Loss
 
 from .. import blobs
 from ..quadratics import QuadraticFederation, conflict, linear, quadratic, story, vector, walk
@@ -138,3 +142,31 @@ def test_a_state_starts_where_it_should() -> None:
     state = FUPareto(lr=0.3).init(conflict(), torch.zeros(6), Request(("u2", "u1")), seed=5)
     assert (state.forget, state.retained) == (("u1", "u2"), ("r1", "r2", "r3"))
     assert (state.rate, state.round, state.stage, state.done, state.seed) == (0.3, 0, "unlearned", False, 5)
+
+
+def test_the_paper_preset_follows_the_printed_formulas() -> None:
+    """One improvement, worked out again: raw gradients, the guidance by finite differences, min-norm by scipy."""
+    clients, w0, forget = conflict(), torch.zeros(6), ("u1", "u2")
+    method = find("fupareto:paper", {"rounds": 1, "recovery_rounds": 0, "lr": 0.1})
+    state = method.step(clients, method.init(clients, w0, Request(forget)))
+    mbs = Loss("mbs", delta=1e-3, form="printed")
+    losses = {i: mbs if i in forget else Loss("ce") for i in clients.ids}
+    preference = np.array([float(i not in forget) for i in clients.ids])
+
+    def angle(w: np.ndarray[Any, Any]) -> float:
+        f = np.array([clients.loss(i, torch.from_numpy(w).float(), losses[i]) for i in clients.ids])
+        return float(np.arccos(preference @ f / np.linalg.norm(preference) / np.linalg.norm(f)))
+
+    eye = 1e-3 * np.eye(6)
+    guidance = np.array([(angle(e) - angle(-e)) / 2e-3 for e in eye])
+    rows = np.vstack([*(clients.gradient(i, w0, losses[i]).double().numpy() for i in clients.ids), guidance])
+    found = scipy.optimize.minimize(
+        lambda x: float(np.sum((x @ rows) ** 2)),
+        np.full(len(rows), 1 / len(rows)),
+        bounds=[(0, 1)] * len(rows),
+        constraints={"type": "eq", "fun": lambda x: x.sum() - 1},
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    step = state.record["step"]
+    assert step is not None
+    np.testing.assert_allclose((w0 - state.w).double().numpy() / step, found.x @ rows, atol=2e-3)
