@@ -35,7 +35,7 @@ def test_exact_ends_leave_the_tails_that_they_promise() -> None:
 def test_no_hit_in_thirty_does_not_show_one_in_twenty() -> None:
     assert exact(0, 30)[1] > 0.05
     assert exact(0, 80)[1] < 0.05
-    assert exact(0, 30) == (0.0, pytest.approx(1 - 0.025 ** (1 / 30)))
+    assert exact(0, 30) == pytest.approx((0.0, 1 - 0.025 ** (1 / 30)))
     assert exact(0, 0) == (0.0, 1.0)
     assert exact(7, 7)[1] == 1.0
 
