@@ -14,6 +14,7 @@ from fupareto.evidence import certify, describe, load, schema, verify
 from fupareto.evidence.issue import draw
 from fupareto.federation import Request
 from fupareto.federation.request import VIRTUAL
+from fupareto.tally import with_tally
 
 from .conftest import AUDIT, METHOD, failures, federation, model, rewrite
 
@@ -34,7 +35,8 @@ def test_what_it_says(run: Path) -> None:
     assert found["request"] == json.loads((run / "request.json").read_text())
     assert found["request"]["received"]
     assert found["config"]["method"]["name"] == "fupareto"
-    assert (found["status"], found["verdict"]) == ("complete", summary["verdict"])
+    assert found["status"] == "complete"
+    assert found["verdict"] == with_tally(summary["verdict"], {"shown": 1, "open": 0, "refuted": 0})
     assert found["kept"]["stage"] == summary["final"]
     assert found["kept"]["sha256"] == sha256(run / f"{summary['final']}.safetensors")
     assert found["federation"] == {"clients": ["a", "b", "c", "d"], "model": "yours", "data": None}
@@ -166,7 +168,7 @@ def test_one_that_is_there_and_true_is_left_alone(run: Path, capsys: pytest.Capt
     ("name", "change", "says"),
     [
         ("summary.json", lambda path: rewrite(path, name="x"), "something else of files, summary;"),
-        ("audit.json", lambda path: path.unlink(), "something else of files, audit;"),
+        ("audit.json", lambda path: path.unlink(), "something else of verdict, files, audit;"),
         ("certificate.json", lambda path: rewrite(path, created="x"), "something else of created;"),
         ("certificate.json", lambda path: path.write_text("my notes"), "no certificate that could be kept"),
     ],

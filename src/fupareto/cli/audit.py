@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fupareto import parse
-from fupareto.cli.common import Json, Quiet, Root, finish, progress, say
+from fupareto.cli.common import FailOn, Json, Quiet, Root, finish, progress, say
 
 
 def audit(
@@ -33,6 +33,7 @@ def audit(
     root: Root = None,
     quiet: Quiet = False,
     as_json: Json = False,
+    fail_on: FailOn = None,
 ) -> None:
     """Measure and attack a run's models anew, and write summary.json, audit.json and the report."""
     from fupareto import experiment
@@ -51,4 +52,4 @@ def audit(
         progress=progress(quiet),
         say=partial(say, quiet),
     )
-    finish(place, as_json)
+    finish(place, as_json, fail_on)

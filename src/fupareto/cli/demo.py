@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fupareto.cli.common import Json, Out, Quiet, Resume, finish, progress, say
+from fupareto.cli.common import FailOn, Json, Out, Quiet, Resume, finish, progress, say
 from fupareto.errors import UserError
 
 
@@ -16,6 +16,7 @@ def demo(
     resume: Resume = False,
     quiet: Quiet = False,
     as_json: Json = False,
+    fail_on: FailOn = None,
 ) -> None:
     """Train ten clients on real handwritten digits, forget two of them, and show the result (about a minute)."""
     from fupareto import experiment as experiments
@@ -39,4 +40,4 @@ def demo(
     run = experiments.unlearn(out / "training", out, resume=resume, progress=progress(quiet))
     say(quiet, "Retraining without them, to see what a model looks like that never met them.")
     experiments.audit(run, retrain=True, progress=progress(quiet))
-    finish(run, as_json)
+    finish(run, as_json, fail_on)

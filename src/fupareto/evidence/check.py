@@ -9,6 +9,7 @@ from fupareto.errors import UserError
 from fupareto.evidence import reading, schema
 from fupareto.evidence.findings import FAILED, NOT_CHECKED, OK, Finding, pairs, word
 from fupareto.evidence.remeasure import TOLERANCE, compare
+from fupareto.tally import tally_of
 
 Again = tuple[Mapping[str, Any], Mapping[str, Any] | None]  # a summary and an audit that were made anew
 
@@ -80,11 +81,15 @@ def _contradictions(certificate: dict[str, Any]) -> list[str]:
         model, name = certificate[part], f"{stage}.safetensors"
         return bool(model["stage"] == stage and model["file"] == name and model["sha256"] == files.get(name))
 
+    words = certificate["verdict"], schema.verdict(summary, certificate["audit"])
+    before_tallies = schema.prefix(summary) + summary["verdict"]  # as earlier versions wrote it
+    counted = tally_of({}, certificate["audit"])
     needed = {"request.json", "summary.json", "config.toml", *(f"{s}.safetensors" for s in summary["stages"])}
     agree = {
         "about": certificate["about"] == schema.ABOUT,
         "status": certificate["status"] == summary["status"],
-        "verdict": certificate["verdict"] == schema.verdict(summary),
+        "verdict": words[0] in (words[1], before_tallies),
+        "summary": counted is None or tally_of(summary, certificate["audit"]) == counted,
         "request": not asked["clients"] or set(asked["clients"]) == set(summary["forget"]),
         "federation": certificate["federation"] == schema.federation(summary, certificate["config"]),
         "start": is_stage("start", "initial"),

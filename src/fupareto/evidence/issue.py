@@ -91,7 +91,7 @@ def draw(where: Path) -> dict[str, Any]:
     return {
         "about": schema.ABOUT,
         "status": summary["status"],
-        "verdict": schema.verdict(summary),
+        "verdict": schema.verdict(summary, copies["audit"]),
         "federation": schema.federation(summary, copies["config"]),
         "start": start,
         "kept": kept,

@@ -25,6 +25,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from fupareto.errors import UserError
 from fupareto.evidence.findings import word
 from fupareto.evidence.reading import parse, read, sha256
+from fupareto.tally import tally_of, with_tally
 
 FORMAT = 1
 ABOUT = (
@@ -148,9 +149,14 @@ def _explain(error: ValidationError) -> str:
     return "; ".join(f"{place}: {text}" for place, text in [*mistakes.items()][:3])
 
 
-def verdict(summary: dict[str, Any]) -> str:
-    """Return what the certificate says in words: the audit's verdict, and before it whether there is one."""
-    return ("" if summary["status"] == "complete" else UNVERIFIED) + str(summary["verdict"])
+def verdict(summary: dict[str, Any], audit: dict[str, Any] | None) -> str:
+    """Return the certificate's verdict: the summary's with the tally of checks, after NOT VERIFIED where that holds."""
+    return prefix(summary) + with_tally(str(summary["verdict"]), tally_of(summary, audit))
+
+
+def prefix(summary: dict[str, Any]) -> str:
+    """Return what a verdict begins with."""
+    return "" if summary["status"] == "complete" else UNVERIFIED
 
 
 def describe(certificate: dict[str, Any]) -> str:
@@ -161,7 +167,7 @@ def describe(certificate: dict[str, Any]) -> str:
         "To be forgotten: " + "; ".join(f"{key} {reprlib.repr(value)}" for key, value in asked.items()),
         f"Asked: {certificate['request'].get('received')}; certified: {certificate['created']}",
         f"To be kept: {kept['file']}, SHA-256 {kept['sha256']}",
-        certificate["verdict"],
+        with_tally(certificate["verdict"], tally_of(certificate["summary"], certificate["audit"])),
     )
     return "\n".join(map(word, lines))
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from fupareto.report.markup import measured, percent
+from fupareto.tally import Tally, tally_of
 
 STAGES = ("initial", "unlearned", "recovered")
 RETRAINED = "retrained"
@@ -49,7 +50,7 @@ def dig(tree: Any, *keys: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunView:
     """One run as the report sees it. Anything in `summary`, `rounds` or `audit` may be absent or null."""
 
     name: str
@@ -69,6 +70,16 @@ class Run:
         """The stage of the model that the run hands over."""
         named = self.summary.get("final")
         return named if named in self.stages else next(reversed(self.stages), None)
+
+    @property
+    def judged(self) -> bool:
+        """Whether the run answered a request, so that its model can be checked against it."""
+        return bool(self.forget) and self.final not in (None, "initial")
+
+    @property
+    def tally(self) -> Tally | None:
+        """How many of the audit's checks are shown, open and refuted; `None` where none were made."""
+        return tally_of(self.summary, self.audit)
 
     @property
     def forget(self) -> list[str]:
@@ -184,7 +195,7 @@ class Run:
         return measured(self.audited("membership", stage or "", "mean", attack, key))
 
 
-def moved(run: Run, key: str, form: Callable[[float], str] = percent) -> str:
+def moved(run: RunView, key: str, form: Callable[[float], str] = percent) -> str:
     """ "82.1% to 2.9%" for a measure's value in the initial and in the final model."""
     known = [measured(run.value(stage, key)) for stage in ("initial", run.final)]
     return " to ".join("an unknown value" if value is None else form(value) for value in known)

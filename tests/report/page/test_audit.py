@@ -7,7 +7,7 @@ import pytest
 
 from fupareto.report import render, render_comparison
 from fupareto.report.page.sections import headline
-from fupareto.report.view import Run
+from fupareto.report.view import RunView
 
 pytestmark = pytest.mark.usefixtures("no_drawing")
 EMPTY: list[Any] = [
@@ -35,6 +35,40 @@ def test_the_verdict_stands_before_everything_else(summary: Any, rounds: Any, co
         assert f'<span class="result {word}"><span aria-hidden="true">{sign}</span> {word}</span>' in checks
     assert audit["verdict"]["text"] in checks
     for text in ("at least ", " times", " a retrained model’s rounds", "0.5 ± ", " points", " bits"):
+        assert text in checks
+
+
+def test_every_title_carries_the_tally(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
+    tally = "4 shown, 2 open, 2 refuted"
+    for held in ({}, {"checks": {"shown": 4, "open": 2, "refuted": 2}}):
+        page = render(summary | held, rounds, config, audit)
+        assert f" · {tally} · " in page.split("<title>")[1].split("</title>")[0]
+        assert f"Checks: {tally}." in page.split("<h1>")[1].split("</h1>")[0]
+        tiles = page.split('<div class="tiles">')[1].split("<nav")[0]
+        assert [tiles.split(f'<p class="{r}">')[1].split("</span>")[0][-1] for r in ("shown", "open", "refuted")] == [
+            "4",
+            "2",
+            "2",
+        ]
+        assert tally in part(render_comparison([("a", summary | held, rounds)], {"a": audit}), "verdicts")
+    unaudited = render(summary, rounds, config)
+    assert "Checks: none made." in unaudited.split("<h1>")[1].split("</h1>")[0]
+    assert "none made" in part(render_comparison([("a", summary, rounds)]), "verdicts")
+    alone = summary | {"forget": [], "stages": {"initial": summary["stages"]["initial"]}, "final": "initial"}
+    assert "none made" not in render(alone, [], config)
+
+
+def test_a_check_says_what_was_tested_and_how_sure_that_is(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
+    audit["verdict"]["checks"][2] |= {
+        "claim": "no retained client lost more than 10 points",
+        "result": "open",
+        "value": -0.071,
+        "low": -0.443,
+        "high": 0.309,
+    }
+    checks = part(render(summary, rounds, config, audit), "verdict")
+    assert "No retained client lost more than 10 points<small>" in checks
+    for text in ("−7.1</span> points", ">−44.3</span> to <span", ">+30.9</span>"):
         assert text in checks
 
 
@@ -142,8 +176,8 @@ def test_a_comparison_has_the_audits_beside_each_other(summary: Any, rounds: Any
 
 def test_models_and_clients_stand_in_order(summary: Any, audit: Any) -> None:
     audit["membership"] = dict(reversed(audit["membership"].items()))
-    run = Run("demo", summary, audit=audit)
+    run = RunView("demo", summary, audit=audit)
     assert run.models("membership") == ["initial", "unlearned", "recovered", "retrained"]
     assert run.attacked == ["3", "7"]
     assert run.leak("recovered", "nobody") is None
-    assert Run("demo", summary).attacked == []
+    assert RunView("demo", summary).attacked == []

@@ -79,7 +79,7 @@ def agree(page: Reader, truth: Any) -> None:
 def test_the_numbers_on_the_page_are_those_of_the_summary(summary: Any, audit: Any, pages: tuple[str, str]) -> None:
     page = Reader(pages[0])
     agree(page, summary | {"audit": audit})
-    assert "<h1>" + summary["verdict"] + "</h1>" in pages[0]
+    assert "<h1>" + summary["verdict"] in pages[0]
     for stage, values in summary["stages"].items():
         for key in ("asr", "asr_max", "r_acc", "r_acc_std", "r_acc_min", "forget_acc", "distance"):
             assert f"stages.{stage}.{key}" in page.numbers

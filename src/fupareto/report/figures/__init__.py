@@ -9,7 +9,7 @@ from fupareto.files import put
 from fupareto.report import style, svg
 from fupareto.report.figures import by_round, clients, comparison, cost, evidence, membership, plane
 from fupareto.report.markup import Safe, decimal
-from fupareto.report.view import Run, moved
+from fupareto.report.view import RunView, moved
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,17 +23,17 @@ class Drawing:
     alt: Callable[[Any], str]
 
 
-def _way(run: Run) -> str:
+def _way(run: RunView) -> str:
     return f"{run.forgetting_title} from {moved(run, run.forgetting)}, R-Acc from {moved(run, 'r_acc')}"
 
 
-def _mean(run: Run) -> str:
+def _mean(run: RunView) -> str:
     found = run.models("membership")
     means = [f"{stage} {decimal(mean)}" for stage in found if (mean := run.mean_leak(stage)) is not None]
     return f"AUC of the membership attack by client and model; means: {', '.join(means) or 'not known'}"
 
 
-def _runs(what: str) -> Callable[[list[Run]], str]:
+def _runs(what: str) -> Callable[[list[RunView]], str]:
     return lambda runs: f"{what} of {len(runs)} runs; the table has the numbers"
 
 
@@ -59,9 +59,9 @@ OF_RUNS: dict[str, Drawing] = {
 }
 
 
-def inline(name: str, subject: Run | list[Run]) -> Safe | None:
+def inline(name: str, subject: RunView | list[RunView]) -> Safe | None:
     """A figure as part of a page, `None` where there is nothing to draw."""
-    drawing = (OF_A_RUN if isinstance(subject, Run) else OF_RUNS)[name]
+    drawing = (OF_A_RUN if isinstance(subject, RunView) else OF_RUNS)[name]
     return svg.inline(drawing.draw, subject, name, drawing.alt(subject))
 
 
@@ -72,7 +72,7 @@ def figures_of(
     audit: dict[str, Any] | None = None,
 ) -> "dict[str, Figure]":
     """Every figure that a run's page has, by name, in light colours and as wide as a desk."""
-    run = Run(str(summary.get("name") or "unnamed"), summary, rounds, config or {}, audit or {})
+    run = RunView(str(summary.get("name") or "unnamed"), summary, rounds, config or {}, audit or {})
     with style.applied():
         drawn = {name: drawing.draw(run, style.WIDE) for name, drawing in OF_A_RUN.items()}
     return {name: figure for name, figure in drawn.items() if figure is not None}

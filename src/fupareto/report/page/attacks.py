@@ -3,7 +3,7 @@
 from fupareto.report.figures.membership import FEWEST, MOST_AXES
 from fupareto.report.markup import Safe, count, interval, join, measured, number, percent, score, tag
 from fupareto.report.parts import cell, figure, note, row, section, table
-from fupareto.report.view import HEADLINE, Run, dig
+from fupareto.report.view import HEADLINE, RunView, dig
 
 TITLE = "Can an attacker tell whose data were used?"
 ATTACKS = {
@@ -18,7 +18,7 @@ ATTACKS = {
 TOO_FEW = "too few samples to see"
 
 
-def membership(run: Run) -> Safe | None:
+def membership(run: RunView) -> Safe | None:
     """The headline attack client by client, the other attacks folded away."""
     if not run.audit:
         return None
@@ -43,7 +43,7 @@ def membership(run: Run) -> Safe | None:
     )
 
 
-def _caption(run: Run) -> str:
+def _caption(run: RunView) -> str:
     if len(run.attacked) < FEWEST:
         return "Each mark is an AUC, each line its 95% interval. The nearer to the line at 0.5, the better."
     text = (
@@ -59,12 +59,12 @@ def _key(stage: str, name: str, attack: str) -> str:
     return f"audit.membership.{stage}.clients.{name}.attacks.{attack}"
 
 
-def _auc(run: Run, stage: str, name: str, attack: str = HEADLINE) -> Safe:
+def _auc(run: RunView, stage: str, name: str, attack: str = HEADLINE) -> Safe:
     key, found = _key(stage, name, attack), dig(run.clients_of(stage), name, "attacks", attack)
     return cell(number(f"{key}.auc", dig(found, "auc"), score), interval(key, found))
 
 
-def _by_stage(run: Run) -> Safe:
+def _by_stage(run: RunView) -> Safe:
     """A row per client and one for their mean, a column per model."""
     stages = run.models("membership")
     rows = []
@@ -82,7 +82,7 @@ def _by_stage(run: Run) -> Safe:
     return table(["client", *stages], rows, "AUC of the headline attack")
 
 
-def _rare(run: Run) -> Safe:
+def _rare(run: RunView) -> Safe:
     """How many samples the headline attack finds in the final model when it may hardly ever be wrong."""
     stage = run.final or ""
     rows = []
@@ -102,7 +102,7 @@ def _rare(run: Run) -> Safe:
     return join(tag("p", explain, class_="small"), table(heads, rows, "Found with few false alarms"))
 
 
-def _told_apart(run: Run) -> Safe | None:
+def _told_apart(run: RunView) -> Safe | None:
     """Whether models that forgot can be told from models that never saw the clients."""
     found = run.audited("told_apart")
     if not found:
@@ -132,7 +132,7 @@ def _told_apart(run: Run) -> Safe | None:
     return join(tag("h3", title), tag("p", text), content)
 
 
-def _others(run: Run) -> list[Safe]:
+def _others(run: RunView) -> list[Safe]:
     """Every attack with all of its numbers, folded away."""
     stages = run.models("membership")
     known = {
@@ -158,7 +158,7 @@ def _others(run: Run) -> list[Safe]:
     return [tag("h3", "Every attack"), *folded] if folded else []
 
 
-def _all(run: Run, stage: str, name: str, attack: str) -> Safe:
+def _all(run: RunView, stage: str, name: str, attack: str) -> Safe:
     key, found = _key(stage, name, attack), dig(run.clients_of(stage), name, "attacks", attack)
     rates = [cell(number(f"{key}.{rate}", dig(found, rate), percent, absent=TOO_FEW)) for rate in ("tpr_1", "tpr_01")]
     right = cell(number(f"{key}.balanced_accuracy", dig(found, "balanced_accuracy"), percent))

@@ -20,7 +20,7 @@ from fupareto.report.markup import (
 )
 from fupareto.report.parts import cell, figure, note, row, section, table
 from fupareto.report.style import MARKERS, OTHER, rank
-from fupareto.report.view import ACTIVITY, FAILED, Run, outcome
+from fupareto.report.view import ACTIVITY, FAILED, RunView, outcome
 
 PHASES = {
     "improve": "forgot and learnt at once, with a step that every client could live with",
@@ -31,7 +31,7 @@ PHASES = {
 }
 
 
-def rounds(run: Run) -> Safe:
+def rounds(run: RunView) -> Safe:
     """What the rounds did: how many of each kind, and how the step was found."""
     title = "What each round did"
     if not run.history and not run.counts:
@@ -56,7 +56,7 @@ def rounds(run: Run) -> Safe:
     )
 
 
-def _steps(run: Run) -> Safe | None:
+def _steps(run: RunView) -> Safe | None:
     """How hard the search for a step was, in one sentence."""
     searched = [record for record in run.history if record.get("tried")]
     if not searched:
@@ -74,7 +74,7 @@ def _steps(run: Run) -> Safe | None:
     return tag("p", text)
 
 
-def _log(run: Run) -> Safe | None:
+def _log(run: RunView) -> Safe | None:
     """Every round, one line each."""
     if not run.history:
         return None
@@ -112,7 +112,7 @@ COSTS = (
 )
 
 
-def cost(run: Run) -> Safe:
+def cost(run: RunView) -> Safe:
     """What the run cost in rounds, time and traffic, and what retraining cost where that is known."""
     spent, anew = run.summary.get("cost") or {}, run.audited("truth")
     title = "What it cost"
@@ -147,7 +147,7 @@ def _times(value: float) -> str:
     return f"{value:.1f} ×" if value >= 1 else f"{value:.2f} ×"
 
 
-def _beside(run: Run) -> str:
+def _beside(run: RunView) -> str:
     """Retraining beside this run, in words."""
     ratios = [(what, other / own) for what, own, other, _ in compared(run) if own]
     if not ratios:
@@ -168,7 +168,7 @@ def _ranges(numbers: list[int]) -> str:
     return ", ".join(parts)
 
 
-def missing(run: Run) -> Safe:
+def missing(run: RunView) -> Safe:
     """Who failed to answer, when and why; a missing client is never counted as forgotten."""
     if not run.absences:
         return section("missing", "Missing clients", tag("p", "Every client answered every question."))
@@ -201,7 +201,7 @@ def _pairs(pairs: list[tuple[str, str]]) -> Safe:
     return tag("table", tag("tbody", *rows), class_="pairs")
 
 
-def provenance(run: Run) -> Safe:
+def provenance(run: RunView) -> Safe:
     """Everything needed to repeat the run."""
     about = run.summary
     facts = [
