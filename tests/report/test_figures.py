@@ -61,7 +61,7 @@ def test_forgetting_is_shown_by_accuracy_when_there_is_no_backdoor(summary: Any,
     run = RunView("demo", summary, rounds)
     assert (run.marked, run.forgetting) == (False, "forget_acc")
     drawn = figures_of(summary, rounds)
-    assert "Clients to be forgotten: accuracy" in words_on(drawn["clients"])
+    assert "Forget clients: accuracy" in words_on(drawn["clients"])
     assert "Forget accuracy: right on the forgotten data" in words_on(drawn["convergence"])
     assert drawn["trajectory"].axes[0].get_xlabel().startswith("Forget accuracy")
     assert "not measured" not in words_on(drawn["convergence"])

@@ -1,4 +1,4 @@
-"""Is everything still as it was when the certificate was written? Whatever was changed is named."""
+"""Verification of a certificate: whatever was changed since it was written is named."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -11,7 +11,7 @@ from fupareto.evidence.findings import FAILED, NOT_CHECKED, OK, Finding, pairs, 
 from fupareto.evidence.remeasure import TOLERANCE, compare
 from fupareto.tally import tally_of
 
-Again = tuple[Mapping[str, Any], Mapping[str, Any] | None]  # a summary and an audit that were made anew
+Again = tuple[Mapping[str, Any], Mapping[str, Any] | None]  # a summary and an audit that were made again
 
 NOT_MEASURED = Finding(
     NOT_CHECKED, "numbers", "The numbers were not measured again: that takes the clients' data (--data)."
@@ -193,7 +193,7 @@ def _followed(earlier: dict[str, Any], found: Path, later: dict[str, Any], path:
         return
     yield Finding(OK, "previous", f"{path} follows {found}, in the same federation.")
     if link["start"] == "other":
-        text = f"{path} starts from a model that {found} does not speak of: what happened in between is not certified."
+        text = f"{path} starts from a model that {found} does not name: what happened in between is not certified."
         yield Finding(NOT_CHECKED, "start", text)
     if link["start"] == "same" and not _covers(later, earlier):
         text = (

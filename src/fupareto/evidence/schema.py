@@ -1,13 +1,13 @@
-"""What is in a certificate? Whatever comes from outside has this shape, or is refused.
+"""Schema of certificates: what one holds, and the check that a file has this shape.
 
     format, about, created
-    status, verdict        what the audit says, in a word and in words
+    status, verdict        the result in words, with the tally of the audit's checks
     request                request.json: what was to be forgotten, and when that was asked
     federation             whose request: client ids, the model's name, where the clients' data come from
     start, kept            the model before and the one to keep: file, SHA-256 of file, weights and layout
     previous               the certificate before it, or null: SHA-256, where it was, whether this run started from the
                            model that was kept there, and which clients were forgotten so far
-    files                  SHA-256 of every file of the run that the claim rests on
+    files                  SHA-256 of every file of the run that its verdict rests on
     summary, audit, config whole copies of summary.json, audit.json (or null) and config.toml
     parts                  SHA-256 of each part above
     digest                 SHA-256 of everything else
@@ -134,7 +134,7 @@ def check(value: dict[str, Any], whose: str) -> dict[str, Any]:
 
 
 def check_copies(request: dict[str, Any], summary: dict[str, Any], where: Path) -> None:
-    """Refuse a run whose request or summary lacks what a certificate speaks of."""
+    """Refuse a run whose request or summary lacks what a certificate needs."""
     for name, shape, value in (("request.json", _Request, request), ("summary.json", _Summary, summary)):
         try:
             shape.model_validate(value)

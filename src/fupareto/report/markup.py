@@ -1,4 +1,4 @@
-"""How do values become HTML? Everything is escaped here; numbers carry the key they come from."""
+"""HTML markup: everything is escaped here, and numbers carry the key they come from."""
 
 import html
 import math
@@ -79,7 +79,7 @@ def count(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person would say them."""
+    """Seconds, or minutes and hours where there are many."""
     if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -1,4 +1,4 @@
-"""What is a page made of? Titled sections, figures with captions, and tables that scroll on a phone."""
+"""Parts of a page: titled sections, figures with captions, and tables that scroll on a phone."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What does a run's record say? The facts that sections and figures share, from summary, rounds and audit."""
+"""View of a run: the facts that sections and figures share, from summary, rounds and audit."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +14,7 @@ RETRAINED = "retrained"
 ACTIVITY = {"initial": "training", "unlearned": "unlearning", "recovered": "recovery"}
 FAILED = "failed"
 HEADLINE = "confidence"  # the membership attack that every audit makes
-_PART = "/forget"  # how a request for samples or classes names the part of a client that must go
+_PART = "/forget"  # suffix of the part of a client that a request for samples or classes names
 
 Points = list[tuple[int, float]]
 
@@ -83,12 +83,12 @@ class RunView:
 
     @property
     def forget(self) -> list[str]:
-        """The clients to be forgotten."""
+        """The forget clients."""
         return [str(name) for name in self.summary.get("forget") or []]
 
     @property
     def part(self) -> str:
-        """What part of the clients' data must go, in words; empty where it is whole clients."""
+        """The part of the clients' data to be forgotten, in words; empty where it is whole clients."""
         said = str(self.summary.get("part") or "")
         if said or not self.forget or not all(name.endswith(_PART) for name in self.forget):
             return said
@@ -97,12 +97,12 @@ class RunView:
 
     @property
     def owners(self) -> int:
-        """How many clients there are; the part of a client that must go is not one more."""
+        """How many clients there are; the part of a client that is to be forgotten is not one more."""
         names = [str(name) for name in self.summary.get("clients") or []]
         return len({self.shown(name) for name in names} if self.part else names)
 
     def shown(self, name: str) -> str:
-        """The name of a client as the reader knows it, be it whole or the part of it that must go."""
+        """The name of a client as the reader knows it, whole or the part of it that is to be forgotten."""
         return name.removesuffix(_PART) if name in self.forget else name
 
     @property

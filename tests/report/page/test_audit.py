@@ -99,7 +99,7 @@ def test_what_the_first_tier_does_not_measure_is_named(summary: Any, rounds: Any
 
 def test_membership_reads_both_ways(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
     section = part(render(summary, rounds, config, audit), "membership")
-    assert "below 0.5 it is wrong too often, which is a leak too" in section
+    assert "The headline attack is trained, so that an AUC below 0.5 is chance" in section
     assert section.count("too few samples to see") > 2
     assert section.count("<details") == len({a for s in audit["membership"].values() for a in s["mean"]})
     assert "Over <span" in section  # told apart
@@ -108,25 +108,25 @@ def test_membership_reads_both_ways(summary: Any, rounds: Any, config: Any, audi
 def test_relearning_in_words(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
     section = part(render(summary, rounds, config, audit), "relearning")
     back = audit["relearning"]["models"]["recovered"]["rounds"]
-    assert f"with the recovered model after {back} rounds, with the retrained model not within 30 rounds." in section
+    assert f"by the recovered model after {back} rounds, by the retrained model not within 30 rounds." in section
     audit["relearning"]["models"]["retrained"]["rounds"] = 1
-    assert "with the retrained model after 1 round." in part(render(summary, rounds, config, audit), "relearning")
+    assert "by the retrained model after 1 round." in part(render(summary, rounds, config, audit), "relearning")
 
 
 def test_cost_in_words(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
     text = part(render(summary, rounds, config, audit), "cost")
     assert "Retraining took 3.3 times the rounds, 7.9 times the time and 3.3 times the traffic of this run." in text
-    assert "dearer" not in text
+    assert "cost more" not in text
     audit["truth"] |= {"seconds": 6.17, "bytes_up": None, "bytes_down": None}
     text = part(render(summary, rounds, config, audit), "cost")
     assert (
-        "3.3 times the rounds and 0.50 times the time of this run. This run was dearer than retraining in time." in text
+        "3.3 times the rounds and 0.50 times the time of this run. This run cost more than retraining in time." in text
     )
 
 
 def test_whom_the_updates_opposed(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
     section = part(render(summary, rounds, config, audit), "exclusivity")
-    assert "opposed a retained client in 4 of 39 rounds and a client to be forgotten in none of 40 rounds." in section
+    assert "opposed a retained client in 4 of 39 rounds and a forget client in none of 40 rounds." in section
 
 
 def test_part_of_the_data_is_named_in_words(make: Any, rounds: Any, config: Any, audit_of: Any) -> None:

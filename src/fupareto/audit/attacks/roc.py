@@ -82,10 +82,9 @@ def auc(members: Array, nonmembers: Array) -> float:
 
 
 def tpr_at(members: Array, nonmembers: Array, fpr: float) -> float | None:
-    """Return the share of members found while at most the share ``fpr`` of non-members is accused.
+    """Return the share of members found at a false positive rate of at most ``fpr``.
 
-    None where there are fewer than ``1/fpr`` non-members: one false accusation would already be too many, and
-    the strictest threshold that the data can show is a different rate.
+    None where there are fewer than ``1/fpr`` non-members: a single false positive would exceed the rate.
     """
     accused = math.floor(fpr * len(nonmembers) + 1e-9)
     if accused < 1 or not len(members):
@@ -97,7 +96,7 @@ def tpr_at(members: Array, nonmembers: Array, fpr: float) -> float | None:
 def balanced_accuracy(members: Array, nonmembers: Array, rng: np.random.Generator) -> float:
     """Return the mean of the shares of members and of non-members that a threshold puts on the right side.
 
-    The best threshold for the very samples that it is measured on is right by luck: 0.58 on average for 50 and 50
+    The best threshold for the very samples that it is measured on is too good by chance: 0.58 on average for 50 and 50
     samples with scores that mean nothing. So threshold and sign are chosen on one half and measured on the
     other, both ways.
     """
@@ -143,7 +142,7 @@ def interval_of_wins(wins: Array, folds: int = 0) -> Interval:
 
 
 def result(scores: Scores, rng: np.random.Generator) -> dict[str, Any]:
-    """Return everything that the audit says of one attack on one client, ready for JSON."""
+    """Return the results of one attack on one client, as audit.json has them."""
     sides = scores.members, scores.nonmembers
     return {
         **mean_interval([scores]).to_json(),
@@ -161,7 +160,7 @@ def placements(members: Array, nonmembers: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class _Spread:
-    """What one client contributes to an interval.
+    """One client's contribution to an interval.
 
     An attack that learned which way to look, on k - 1 of k parts in turn, has an AUC that varies by up to 1.5
     times as much as its placements say: all parts learned from nearly the same samples, and find the same chance
@@ -220,7 +219,7 @@ def _above(scores: Array, thresholds: Array) -> Array:
 
 
 def _own_accuracy(members: Array, nonmembers: Array) -> float:
-    """Return the balanced accuracy of a learned attack, which accuses as many samples as there are members.
+    """Return the balanced accuracy of a learned attack, which calls as many samples members as there are.
 
     It has chosen its side already, and what it learned from one half is in the scores of the other: a second
     choice by halves would read 0.53 for 20 and 20 samples with nothing to find.

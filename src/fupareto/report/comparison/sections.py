@@ -1,4 +1,4 @@
-"""How do runs stand beside each other? The sections of a comparison."""
+"""Sections of the page that compares runs."""
 
 from fupareto.report.figures.comparison import MOST_CURVES, MOST_ROWS
 from fupareto.report.markup import (
@@ -37,7 +37,7 @@ COSTS = (
 
 
 def header(runs: list[RunView]) -> Safe:
-    """How many runs, and whether they may be compared at all."""
+    """The number of runs, and a warning where they differ in more than their method."""
     title = f"{len(runs)} runs side by side" if len(runs) != 1 else "One run"
     return tag("header", tag("p", "Comparison of runs", class_="eyebrow"), tag("h1", title), _differences(runs))
 
@@ -49,7 +49,7 @@ def _differences(runs: list[RunView]) -> Safe | None:
         ("dataset", "data set"),
         ("model", "model"),
         ("clients", "clients"),
-        ("forget", "clients to be forgotten"),
+        ("forget", "forget clients"),
         ("seed", "seed"),
     ):
         if len({repr(run.summary.get(key)) for run in runs}) > 1:
@@ -57,7 +57,7 @@ def _differences(runs: list[RunView]) -> Safe | None:
     if not unlike:
         return None
     what = ", ".join(unlike)
-    text = f"These runs were not made alike. They differ in: {what}."
+    text = f"These runs differ in more than their method: {what}."
     return tag("p", text, class_="warning")
 
 
@@ -86,15 +86,15 @@ def table(runs: list[RunView]) -> Safe:
         rows.append(row(_who(run), *cells, cell(up, " up", tag("small", down, " down"))))
     heads = ["run", *(title for _, title, _ in (*columns, *COSTS)), "traffic"]
     explain = (
-        "ASR is how much of the clients to be forgotten is still remembered (lower is better), R-Acc the "
-        "accuracy for those who stay (higher is better). “From” is the initial model of the same run."
+        "ASR is how much of the forget clients is still remembered (lower is better), R-Acc the mean "
+        "accuracy of the retained clients (higher is better). “From” is the initial model of the same run."
     )
     content = as_table(heads, rows, "The numbers", "dense runs")
     return section("table", "The numbers", tag("p", explain, class_="small"), content, _audits(runs))
 
 
 def _audits(runs: list[RunView]) -> Safe | None:
-    """One row per run that was audited: membership, nearness to a retrained model, relearning, who paid, checks."""
+    """One row per audited run: membership, distance to a retrained model, relearning, gains, losses, checks."""
     found = [(index, run) for index, run in enumerate(runs) if run.audit]
     if not found:
         return None
@@ -132,12 +132,12 @@ def _paid(run: RunView, key: str, side: str) -> Safe:
 
 
 def from_to(runs: list[RunView]) -> Safe:
-    """Where each run began and where it ended."""
+    """The first and the last model of each run."""
     shown = [run for run in runs if run.stages][:MOST_ROWS]
     caption = "Hollow circles are initial models, triangles unlearned ones, solid circles recovered ones."
     if len(shown) < len(runs):
         caption += f" {len(shown)} of {len(runs)} runs are drawn; the table has all."
-    return section("from-to", "From where to where", figure("from-to", runs, caption, "No run has measured a model."))
+    return section("from-to", "From start to end", figure("from-to", runs, caption, "No run has measured a model."))
 
 
 def _too_many(runs: list[RunView]) -> Safe | None:
@@ -147,34 +147,34 @@ def _too_many(runs: list[RunView]) -> Safe | None:
 
 
 def trajectories(runs: list[RunView]) -> Safe:
-    """Which way each run took."""
+    """The trajectory of each run."""
     caption = "Dash and mark tell the runs apart; the large hollow mark is where a run ended."
     absent = "The runs have no measured rounds that lie in one plane."
     drawing = _too_many(runs) or figure("trajectories", runs, caption, absent)
-    return section("trajectories", "The ways they took", drawing)
+    return section("trajectories", "Trajectories", drawing)
 
 
 def curves(runs: list[RunView]) -> Safe:
-    """How the runs moved."""
+    """The measures of each run by round."""
     absent = "No run has recorded a round."
     drawing = _too_many(runs) or figure("curves", runs, "Dash and mark tell the runs apart.", absent)
     return section("curves", "Round by round", drawing)
 
 
 def membership(runs: list[RunView]) -> Safe | None:
-    """What an attacker can tell from each run's final model."""
+    """The membership attack on each run's final model."""
     if not any(measured(run.mean_leak(run.final)) is not None for run in runs):
         return None
     caption = (
-        "AUC of the membership attack on each run’s final model. The nearer to 0.5, the better; below 0.5 is a leak "
-        "too. Lines are 95% intervals."
+        "AUC of the membership attack on each run’s final model. The nearer to 0.5, the better; the attack is trained, "
+        "so below 0.5 is chance. Lines are 95% intervals."
     )
     drawing = figure("membership-runs", runs, caption, "No run has an AUC to draw.")
-    return section("membership", "Can an attacker tell whose data were used?", drawing)
+    return section("membership", "Membership attacks", drawing)
 
 
 def verdicts(runs: list[RunView]) -> Safe:
-    """Each run's own sentence."""
+    """Each run's verdict, with the tally of its checks."""
     items = []
     for run in runs:
         who: object = run.part or names(run.forget)

@@ -1,4 +1,4 @@
-"""Which figures does a report have? Each by its name, which is its place on the page and the name of its file."""
+"""Figures of a report, by the name that is their place on the page and the name of their file."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawing:
-    """One figure: how it is drawn at a width in inches, and what it says to somebody who cannot see it."""
+    """One figure: how it is drawn at a width in inches, and its text alternative."""
 
     draw: svg.Draw
     alt: Callable[[Any], str]
@@ -39,7 +39,7 @@ def _runs(what: str) -> Callable[[list[RunView]], str]:
 
 OF_A_RUN: dict[str, Drawing] = {
     "trajectory": Drawing(
-        plane.trajectory, lambda run: f"The way in the plane of forgetting and usefulness: {_way(run)}"
+        plane.trajectory, lambda run: f"Trajectory in the plane of forgetting and usefulness: {_way(run)}"
     ),
     "convergence": Drawing(by_round.convergence, lambda run: f"Round by round: {_way(run)}"),
     "clients": Drawing(clients.clients, lambda _: "Every client before and after; the tables have the numbers"),
@@ -53,7 +53,7 @@ OF_A_RUN: dict[str, Drawing] = {
 }
 OF_RUNS: dict[str, Drawing] = {
     "from-to": Drawing(comparison.from_to, _runs("What is remembered and R-Acc at the stages")),
-    "trajectories": Drawing(plane.trajectories, _runs("The ways in the plane of forgetting and usefulness")),
+    "trajectories": Drawing(plane.trajectories, _runs("Trajectories in the plane of forgetting and usefulness")),
     "curves": Drawing(comparison.curves, _runs("What is remembered and R-Acc by round")),
     "membership-runs": Drawing(membership.membership_runs, _runs("AUC of the membership attack on the final models")),
 }

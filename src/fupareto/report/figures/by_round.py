@@ -1,4 +1,4 @@
-"""What did the rounds do? How the measures moved, which phase each round was, and which step it found."""
+"""Figures by round: measures, phases and steps."""
 
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -70,7 +70,7 @@ def _backdrop(panels: "list[Axes]", history: list[dict[str, Any]]) -> None:
 
 
 def _utility(axes: "Axes", run: RunView) -> bool:
-    """The panel of R-Acc, with the client that is served worst where that is known."""
+    """The panel of R-Acc, with the worst client where that is known."""
     first, worst = measured(run.value("initial", "r_acc")), series(run.history, "r_acc_min")
     if worst:
         axes.plot(*zip(*worst, strict=True), color=style.RETAINED, linewidth=1.1, linestyle=":", zorder=2)

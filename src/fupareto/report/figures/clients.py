@@ -1,4 +1,4 @@
-"""What happened to each client? Bars before and after, so that nobody hides in a mean."""
+"""Figure of every client: bars before and after."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ def _bars(axes: "Axes", rows: list[Row], colour: str, final: str, length: int) -
 def clients(run: RunView, width: float) -> "Figure | None":
     """Every client before and after; `None` when no client was measured."""
     measure = "ASR" if run.marked else "accuracy"
-    gone = "Parts to be forgotten, by client" if run.part else "Clients to be forgotten"
+    gone = "Parts to be forgotten, by client" if run.part else "Forget clients"
     groups = [
         (rows, colour, title)
         for side, colour, title in (

@@ -1,4 +1,4 @@
-"""How do runs stand beside each other? From where to where each went, and how it moved round by round."""
+"""Figures that compare runs: stages of each run, and its measures by round."""
 
 from typing import TYPE_CHECKING
 

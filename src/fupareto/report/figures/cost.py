@@ -1,4 +1,4 @@
-"""What did it cost, beside training anew? Bars for rounds, time and traffic."""
+"""Figure of the cost beside retraining: rounds, time and traffic."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""What else did the audit see? How soon the forgotten comes back, and whom the updates opposed."""
+"""Figures of the audit: relearning, and the clients that updates opposed."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,7 @@ def _lines(axes: "Axes", places: list[int], values: dict[str, list[float | None]
             markersize=4.5,
             markevery=max(1, len(known) // 20),
             linewidth=1.3,
-            label="clients to be forgotten" if side == "forget" else "retained clients",
+            label="forget clients" if side == "forget" else "retained clients",
         )
     if not drawn:
         style.nothing(axes)

@@ -1,4 +1,4 @@
-"""What does a membership attack tell about each client? The AUC as a radar, or with intervals where clients are few.
+"""Figures of membership attacks: AUCs as a radar, or with intervals where clients are few.
 
 Both directions from 0.5 are a leak, so the ring or line at 0.5 is what a model should lie on.
 """
@@ -182,5 +182,5 @@ def membership_runs(runs: list[RunView], width: float) -> "Figure | None":
     figure = style.canvas(width, 1.1 + 0.34 * len(dots))
     axes = figure.subplots()
     _dots(axes, dots, 24 if width == style.WIDE else 12)
-    axes.set_title("Mean AUC of the clients to be forgotten")
+    axes.set_title("Mean AUC of the forget clients")
     return figure

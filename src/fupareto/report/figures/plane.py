@@ -1,4 +1,4 @@
-"""Which way did the model go between forgetting and usefulness? Trajectories in the plane of the two.
+"""Trajectories in the plane of forgetting and usefulness.
 
 The first figure of the FUPareto paper shows the idea with loss functions; this one shows what was measured. Up and to
 the left is better: improvements lead there, and expansions lead left where no step suits everyone any more.

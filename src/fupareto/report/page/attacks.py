@@ -1,11 +1,11 @@
-"""Can an attacker tell whose data were used? The page's section on membership attacks."""
+"""The page's section on membership attacks."""
 
 from fupareto.report.figures.membership import FEWEST, MOST_AXES
 from fupareto.report.markup import Safe, count, interval, join, measured, number, percent, score, tag
 from fupareto.report.parts import cell, figure, note, row, section, table
 from fupareto.report.view import HEADLINE, RunView, dig
 
-TITLE = "Can an attacker tell whose data were used?"
+TITLE = "Membership attacks"
 ATTACKS = {
     "confidence": "learns from the sorted confidences of the model’s answers",
     "loss": "takes a low loss for a sign of training",
@@ -26,8 +26,9 @@ def membership(run: RunView) -> Safe | None:
         return section("membership", TITLE, note("No membership attack was made."))
     explain = (
         "The attacker sees samples, some used for training and some not, and says which is which. An AUC of 0.5 is a "
-        "coin toss. Above 0.5 the attacker is right too often; below 0.5 it is wrong too often, which is a leak too: "
-        "an attacker who knows that only has to turn the answer round. Small numbers are 95% intervals."
+        "coin toss; above 0.5 the attacker can tell. The headline attack is trained, so that an AUC below 0.5 is "
+        "chance. The scores loss, margin, entropy, RMIA and LiRA have a fixed sign: for them an AUC below 0.5 is a "
+        "leak too, as an attacker who knows it only has to turn the answer round. Small numbers are 95% intervals."
     )
     return section(
         "membership",
@@ -47,7 +48,7 @@ def _caption(run: RunView) -> str:
     if len(run.attacked) < FEWEST:
         return "Each mark is an AUC, each line its 95% interval. The nearer to the line at 0.5, the better."
     text = (
-        "Each axis is a client to be forgotten, each polygon a model. The nearer to the ring at 0.5, the better. The "
+        "Each axis is a forget client, each polygon a model. The nearer to the ring at 0.5, the better. The "
         "other panel has the means, with their 95% intervals."
     )
     if len(run.attacked) > MOST_AXES:

@@ -1,4 +1,4 @@
-"""Was it really forgotten? The audit's verdict, and what it saw besides membership attacks."""
+"""The page's sections on the audit: verdict, retrained model, relearning, exclusivity."""
 
 from collections.abc import Callable
 
@@ -29,8 +29,8 @@ CHECKS: dict[str, tuple[Form, str, str, str]] = {
 
 
 def verdict(run: RunView) -> Safe | None:
-    """What was shown, what was refuted and what is open."""
-    title = "What the audit shows"
+    """The checks: what is shown, refuted and open."""
+    title = "Checks of the audit"
     if not run.judged:
         return None
     if not run.audit:
@@ -81,7 +81,7 @@ def _check(place: int, check: dict[str, object]) -> Safe:
     )
 
 
-# Against a model that never saw the data -------------------------------------------------------------------------
+# Against a retrained model --------------------------------------------------------------------------------------
 
 GAPS: tuple[tuple[str, str, Form, Form], ...] = (
     ("asr", "ASR", percent, points),
@@ -99,7 +99,7 @@ def truth(run: RunView) -> Safe | None:
     """How far each model is from one that was trained without the forgotten data."""
     if not run.audit:
         return None
-    title = "Against a model that never saw the data"
+    title = "Comparison with a retrained model"
     stages = run.models("truth", "stages")
     if not run.audited("truth"):
         return section("truth", title, note("No model was retrained without the forgotten data to compare with."))
@@ -117,9 +117,9 @@ def truth(run: RunView) -> Safe | None:
         ]
         rows.append(row(name, cell(), *cells))
     explain = (
-        "Retraining without the forgotten data is the truth that unlearning imitates at less cost. The first column is "
+        "Retraining without the forgotten data is the baseline of unlearning. The first column is "
         "the retrained model itself; the others say how far each model is from it, in percentage points above (+) or "
-        "below (−) for the shares. Nearer is better; for R-Acc, above is no fault. Outputs and answers are "
+        "below (−) for the shares. Nearer is better; for R-Acc, above is fine. Outputs and answers are "
         "those on the forgotten data."
     )
     content = table(["measure", RETRAINED, *stages], rows, title)
@@ -130,10 +130,10 @@ def truth(run: RunView) -> Safe | None:
 
 
 def relearning(run: RunView) -> Safe | None:
-    """How soon the forgotten comes back: what was only hidden comes back at once."""
+    """Rounds until the forgotten data are relearnt; hidden knowledge comes back at once."""
     if not run.audit:
         return None
-    title = "Removed, or only hidden?"
+    title = "Relearning"
     stages = run.models("relearning", "models")
     if not stages:
         return section("relearning", title, note("Relearning was not tried."))
@@ -175,14 +175,14 @@ def _sentence(run: RunView, never: str) -> str:
         if found:
             after = measured(found.get("rounds"))
             words.append(f"the {stage} model {f'after {_rounds(after)}' if after is not None else never}")
-    return f"The forgotten is back with {', with '.join(words)}." if words else ""
+    return f"The forgotten data are relearnt by {', by '.join(words)}." if words else ""
 
 
-# Who paid --------------------------------------------------------------------------------------------------------
+# Exclusivity -----------------------------------------------------------------------------------------------------
 
 
 def exclusivity(run: RunView) -> Safe | None:
-    """Whether those who stay paid for it: who gained and lost, and whom the updates opposed."""
+    """Gains and losses of the retained clients, and the clients that updates opposed."""
     found = run.audited("exclusivity")
     if not found:
         return None
@@ -197,14 +197,14 @@ def exclusivity(run: RunView) -> Safe | None:
         facts.append(tag("div", tag("dt", "client with the largest loss"), tag("dd", who)))
     caption = (
         "Below zero, the update opposed at least one client: it raised that client’s loss, at least at first. The loss "
-        "of a client to be forgotten is how much is still remembered of it, so opposing it means to forget less."
+        "of a forget client is how much is still remembered of it, so opposing it means to forget less."
     )
     return section(
         "exclusivity",
-        "Did anyone else pay?",
+        "Effect on the retained clients",
         tag("p", "Retained clients, the final model against the initial one:"),
         tag("dl", *facts, class_="facts"),
-        tag("h3", "Whom the updates opposed"),
+        tag("h3", "Clients that updates opposed"),
         tag("p", _opposed(run)) if conflicts(run) else None,
         figure("conflicts", run, caption, "No round recorded how its update stood to the clients’ gradients."),
         _changes(run),
@@ -214,7 +214,7 @@ def exclusivity(run: RunView) -> Safe | None:
 def _opposed(run: RunView) -> str:
     records = conflicts(run)
     words = []
-    for side, name in (("retained", "a retained client"), ("forget", "a client to be forgotten")):
+    for side, name in (("retained", "a retained client"), ("forget", "a forget client")):
         known = [n for record in records if (n := measured(dig(record, side, "negative"))) is not None]
         if known:
             times = sum(n > 0 for n in known)

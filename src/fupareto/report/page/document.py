@@ -1,4 +1,4 @@
-"""What does the reader open? One HTML document, complete in itself: no script, no request, no other file."""
+"""HTML documents of runs and comparisons, complete in themselves: no script, no request, no other file."""
 
 from collections.abc import Callable, Mapping
 from importlib import resources

@@ -1,4 +1,4 @@
-"""What came out of the run? The page's sections on results: verdict, stages, trajectory, convergence, clients."""
+"""The page's sections on results: verdict, stages, trajectory, convergence, clients."""
 
 import re
 
@@ -35,7 +35,7 @@ def headline(verdict: str) -> tuple[str, str]:
 
 
 def _asked(run: RunView) -> Safe:
-    """Who or what must be forgotten by which model."""
+    """The request: who or what is to be forgotten, by which model."""
     about = run.summary
     learner = join("a model", " (", about["model"], ")") if about.get("model") else escape("a model")
     owners = f"{run.owners} clients"
@@ -75,7 +75,7 @@ def header(run: RunView) -> Safe:
 
 
 def tiles(run: RunView) -> Safe | None:
-    """The numbers that a reader in a hurry needs."""
+    """The most important numbers."""
     if not run.final:
         return None
     shown = [(BY_KEY[run.forgetting], "Forget clients")] if run.forget else []
@@ -169,27 +169,27 @@ def _stage_row(run: RunView, measure: Measure) -> Safe:
 
 
 def trajectory(run: RunView) -> Safe | None:
-    """Which way the model took between forgetting and usefulness."""
+    """The trajectory between forgetting and usefulness."""
     if not run.forget:
         return None
     caption = (
         f"Each mark is a measured round: how much is remembered ({run.forgetting_title}) and how useful the model is "
-        "to those who stay (R-Acc). An improvement is meant to lead left or up and nobody down; an expansion leads "
-        "left when no such step is found; recovery leads up. A cross is a round that stayed where it was."
+        "to the retained clients (R-Acc). An improvement is meant to lead left or up without harm to any client; an "
+        "expansion leads left when no such step is found; recovery leads up. A cross is a round without a step."
     )
     if any(measured(record.get("r_acc")) is None for record in run.history):
         caption += " Not every round was measured, so one line may hold the steps of several rounds."
     if run.audited("truth", "retrained"):
         caption += " The diamond is the model retrained without the forgotten data."
-    absent = "No round was measured on both sides, so there is no way to show."
-    return section("trajectory", "The way it took", figure("trajectory", run, caption, absent))
+    absent = "No round was measured on both sides, so there is no trajectory."
+    return section("trajectory", "Trajectory", figure("trajectory", run, caption, absent))
 
 
 def convergence(run: RunView) -> Safe:
-    """How the numbers moved, round by round."""
+    """The measures by round."""
     caption = (
         "Each mark is a measured round; its shape says what the round did. The dashed line is the initial "
-        "model, the dotted one the retained client served worst."
+        "model, the dotted one the worst retained client."
     )
     if len(run.history) > MOST_MARKS:
         caption += f" At most {MOST_MARKS} marks of a kind are drawn; the line has every measured round."
@@ -198,7 +198,7 @@ def convergence(run: RunView) -> Safe:
 
 
 def clients(run: RunView) -> Safe:
-    """Nobody hides in a mean: every client before and after."""
+    """Every client before and after."""
     forget, retained = run.clients("forget"), run.clients("retained")
     if not forget and not retained:
         return section("clients", "Client by client", note("No client was measured on its own."))
@@ -225,11 +225,11 @@ def _client_table(run: RunView, side: str, ids: list[str]) -> Safe:
         label = tag("small", titles[key]) if len(keys) > 1 else None
         heads += [join(label, stage) for stage in run.stages] + ([join(label, "change")] if change else [])
     rows = [row(tag("bdi", run.shown(name)), *_client_cells(run, name, keys, change)) for name in ids]
-    gone = "Parts to be forgotten, by client" if run.part else "Clients to be forgotten"
+    gone = "Parts to be forgotten, by client" if run.part else "Forget clients"
     title = f"{gone if side == 'forget' else 'Retained clients'} ({len(ids)})"
     explain = "Accuracy on their own test data." if side == "retained" else ""
     if side == "forget" and len(keys) == 1:
-        explain = "Accuracy on the training samples that must go."
+        explain = "Accuracy on the training samples to be forgotten."
     explain += " Change is in percentage points." if change else ""
     return join(tag("h3", title), tag("p", explain, class_="small") if explain else None, table(heads, rows, title))
 
