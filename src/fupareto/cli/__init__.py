@@ -10,7 +10,8 @@ from fupareto.errors import UserError
 
 app = typer.Typer(
     help="Make a federated model forget clients, keep it useful for everyone else, and measure how well that worked.",
-    epilog="Start with: fupareto demo",
+    epilog="Start with: fupareto demo. Exit codes: 0 success, 1 internal error, 2 a mistake in the command or its "
+    "files, 3 a check failed that --fail-on names.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

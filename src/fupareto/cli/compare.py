@@ -41,7 +41,7 @@ def compare(
         beside = {str(p.path): paper.beside(summaries[str(p.path)], p.config.get("method", {})) for p in places}
         show(comparison_table(summaries, beside))
         for place in places:
-            if place.summary["forget"]:
+            if place.summary["forget"] and place.summary.get("final") != "initial":
                 typer.echo(f"{place.path}: checks {words(tally_of(place.summary, place.audit))}")
         if any(beside.values()):
             typer.echo(f"Paper: {paper.citation()}, Table I, at the same data set, number of clients and method.")

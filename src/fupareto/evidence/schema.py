@@ -165,8 +165,8 @@ def describe(certificate: dict[str, Any]) -> str:
     kept = certificate["kept"]
     lines = (
         "To be forgotten: " + "; ".join(f"{key} {reprlib.repr(value)}" for key, value in asked.items()),
-        f"Asked: {certificate['request'].get('received')}; certified: {certificate['created']}",
-        f"To be kept: {kept['file']}, SHA-256 {kept['sha256']}",
+        f"Requested: {certificate['request'].get('received')}; certified: {certificate['created']}",
+        f"Model to keep: {kept['file']}, SHA-256 {kept['sha256']}",
         with_tally(certificate["verdict"], tally_of(certificate["summary"], certificate["audit"])),
     )
     return "\n".join(map(word, lines))
