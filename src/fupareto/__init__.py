@@ -1,4 +1,4 @@
-"""Make a federated model forget clients, keep it useful for everyone else, and prove it."""
+"""Make a federated model forget clients, keep it useful for everyone else, and measure how well that worked."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

@@ -3,21 +3,39 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 
-from fupareto.audit.checks import CLAIMS, Check, Thresholds, checks, paragraph
+from fupareto.audit.attacks.roc import interval
+from fupareto.audit.checks import Check, Thresholds, checks, paragraph, verdict
+from fupareto.audit.exclusivity import exclusivity
 from fupareto.errors import UserError
 
 
-def result(auc: float, low: float, high: float) -> dict[str, float]:
-    return {"auc": auc, "low": low, "high": high}
+def result(auc: float, low: float, high: float, **more: Any) -> dict[str, Any]:
+    return {"auc": auc, "low": low, "high": high, **more}
 
 
-def summary(**changes: Any) -> dict[str, Any]:
-    before = {"asr": 0.8, "asr_max": 0.9, "r_acc": 0.80, "forget_acc": 0.9}
-    after = {"asr": 0.01, "asr_max": 0.02, "r_acc": 0.81, "forget_acc": 0.7}
-    found = {"forget": ["1"], "missing": {}, "final": "unlearned", "stages": {"initial": before, "unlearned": after}}
-    return {**found, **changes}
+def client(accuracy: float, samples: int, asr: float | None = None, tries: int = 0) -> dict[str, Any]:
+    side = "retained" if asr is None and not tries else "forget"
+    return {"side": side, "asr": asr, "accuracy": accuracy, "samples": samples, "asr_samples": tries}
+
+
+def stage(asr: float | None, r_acc: float, forget_acc: float, n: int = 4000) -> dict[str, Any]:
+    clients = {"1": client(forget_acc, n, asr, n), "4": client(r_acc, n), "5": client(r_acc, n)}
+    return {"asr": asr, "asr_max": asr, "r_acc": r_acc, "forget_acc": forget_acc, "clients": clients}
+
+
+def summary(n: int = 4000, **changes: Any) -> dict[str, Any]:
+    stages = {"initial": stage(0.8, 0.80, 0.9, n), "unlearned": stage(0.01, 0.81, 0.7, n)}
+    return {"forget": ["1"], "missing": {}, "final": "unlearned", "stages": stages, **changes}
+
+
+def lost(*changes: tuple[float, int]) -> dict[str, Any]:
+    """Exclusivity of clients that changed by so much, measured on so many samples."""
+    before = {"clients": {str(i): client(0.9, n) for i, (_, n) in enumerate(changes)}}
+    after = {"clients": {str(i): client(0.9 + c, n) for i, (c, n) in enumerate(changes)}}
+    return exclusivity(before, after, [], [])
 
 
 def audit(**changes: Any) -> dict[str, Any]:
@@ -25,13 +43,21 @@ def audit(**changes: Any) -> dict[str, Any]:
         "membership": {"unlearned": {"clients": {"1": {"attacks": {"confidence": result(0.52, 0.45, 0.58)}}}}},
         "told_apart": None,
         "truth": {
-            "retrained": {"asr": 0.02, "forget_acc": 0.68},
+            "retrained": stage(0.02, 0.8, 0.68),
             "stages": {"unlearned": {"divergence": 0.03, "disagreement": 0.1}},
         },
         "relearning": {"limit": 30, "models": {"unlearned": {"rounds": 8}, "retrained": {"rounds": 10}}},
-        "exclusivity": {"worst": {"client": "4", "change": -0.03}},
+        "exclusivity": lost((-0.03, 4000), (0.01, 4000)),
     }
     return {**found, **changes}
+
+
+def without_mark(run: dict[str, Any]) -> dict[str, Any]:
+    stages = {}
+    for name, found in run["stages"].items():
+        clients = {i: {**c, "asr": None} for i, c in found["clients"].items()}
+        stages[name] = {**found, "asr": None, "asr_max": None, "clients": clients}
+    return {**run, "stages": stages}
 
 
 def results(summary: dict[str, Any], audit: dict[str, Any], **limits: float) -> dict[str, str]:
@@ -47,9 +73,10 @@ def test_every_threshold_decides_something(limit: str) -> None:
     limits: dict[str, float] = {limit: 1.0 if limit == "relearning" else 0.0}
     run, found = summary(), audit()
     if limit == "forget_gap":  # without a trigger
-        run["stages"] = {k: {**v, "asr": None, "asr_max": None} for k, v in run["stages"].items()}
+        run = without_mark(run)
     if limit == "r_acc_loss":
-        run["stages"]["unlearned"]["r_acc"] = 0.79
+        run["stages"]["unlearned"] = stage(0.01, 0.797, 0.7, 40000)
+        run["stages"]["initial"] = stage(0.8, 0.80, 0.9, 40000)
     assert "refuted" not in results(run, found).values()
     assert "shown" in results(run, found).values()
     strict = results(run, found, **limits)
@@ -78,7 +105,7 @@ def test_membership_goes_by_the_interval_on_both_sides(low: float, high: float, 
 
 
 def test_what_was_not_measured_is_open() -> None:
-    nothing = audit(membership={}, truth=None, relearning=None, exclusivity={"worst": None})
+    nothing = audit(membership={}, truth=None, relearning=None, exclusivity={"clients": {}})
     found = results(summary(), nothing)
     assert found == {
         "forgotten": "shown",
@@ -88,8 +115,7 @@ def test_what_was_not_measured_is_open() -> None:
         "alike": "open",
         "removed": "open",
     }
-    plain = summary()
-    plain["stages"] = {k: {**v, "asr": None, "asr_max": None} for k, v in plain["stages"].items()}
+    plain = without_mark(summary())
     assert results(plain, nothing)["unknown"] == "open"  # low accuracy alone shows nothing without a trigger
     assert results(plain, audit())["unknown"] == "shown"
     assert results(summary(missing={"1": "timed out"}), audit())["forgotten"] == "open"
@@ -97,7 +123,7 @@ def test_what_was_not_measured_is_open() -> None:
 
 def test_a_mark_that_was_never_learnt_cannot_be_forgotten() -> None:
     run = summary()
-    run["stages"]["initial"] |= {"asr": 0.01, "asr_max": 0.03}
+    run["stages"]["initial"] = stage(0.03, 0.8, 0.9)
     assert results(run, audit())["forgotten"] == "open"
 
 
@@ -126,24 +152,110 @@ def test_models_that_are_told_apart_refute() -> None:
 
 def test_the_paragraph_says_each_thing_once_and_under_its_result() -> None:
     found = [
-        Check("useful", "?", "shown", "plus one point"),
-        Check("private", "?", "refuted", "an AUC of 0.9"),
-        Check("removed", "?", "open", "not measured"),
+        Check("useful", "it is useful", "shown", "plus one point"),
+        Check("private", "it is private", "refuted", "an AUC of 0.9"),
+        Check("removed", "it is removed", "open", "not measured"),
     ]
     text = paragraph("Measured so and so.", found)
     assert text.startswith("Measured so and so. Shown: ")
     shown, rest = text.split(" Refuted: ")
     refuted, still = rest.split(" Open: ")
-    assert CLAIMS["useful"] in shown
-    assert CLAIMS["private"] in refuted
-    assert CLAIMS["removed"] in still
+    assert "it is useful (plus one point)" in shown
+    assert "it is private" in refuted
+    assert "it is removed" in still
     assert "none of them shows that anybody's data were deleted" in still
-    assert {
-        check.name
-        for check in checks(
-            summary(), audit(told_apart={"auc": 1, "low": 1, "high": 1, "with": 2, "without": 2}), Thresholds()
-        )
-    } == set(CLAIMS) - {"unknown"}
+
+
+def test_the_verdict_carries_its_tally() -> None:
+    made = checks(summary(), audit(truth=None, relearning=None), Thresholds())
+    found = verdict("Measured so and so. Checks: none made.", made)
+    assert found["tally"] == {"shown": 4, "open": 2, "refuted": 0}
+    assert found["text"].startswith("Measured so and so. Checks: 4 shown, 2 open, 0 refuted. Shown: ")
+    assert [check["name"] for check in found["checks"]] == [check.name for check in made]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([(-0.071, 14)], "open"),  # one sample of 14: no harm that anybody can show, none that can be ruled out
+        ([(0.0, 14)], "open"),
+        ([(0.0, 14), (0.0, 4000)], "open"),
+        ([(-0.03, 4000)], "shown"),
+        ([(-0.03, 4000)] * 50, "shown"),
+        ([(-0.11, 4000)], "open"),  # beyond the limit, but not beyond chance
+        ([(-0.15, 4000), (0.0, 14)], "refuted"),
+        ([(-0.4, 40), (-0.5, 4)], "refuted"),
+    ],
+)
+def test_losses_of_single_clients_go_by_their_test_samples(changes: list[tuple[float, int]], expected: str) -> None:
+    assert results(summary(), audit(exclusivity=lost(*changes)))["exclusive"] == expected
+
+
+def test_the_claim_on_losses_says_what_was_tested() -> None:
+    found = {c.name: c for c in checks(summary(), audit(exclusivity=lost((-0.071, 14))), Thresholds(client_loss=0.08))}
+    assert found["exclusive"].claim == "no retained client lost more than 8 points of accuracy"
+    assert "-7.1 points" in found["exclusive"].text
+    assert "14 test samples" in found["exclusive"].text
+    assert found["exclusive"].low is not None
+    assert found["exclusive"].low < -0.08
+
+
+def test_the_client_that_refutes_is_named() -> None:
+    [check] = [
+        c
+        for c in checks(summary(), audit(exclusivity=lost((-0.5, 4), (-0.4, 40))), Thresholds())
+        if c.name == "exclusive"
+    ]
+    assert "client 1," in check.text  # client 0 lost more, of fewer samples
+
+
+def test_a_retained_client_that_did_not_answer_is_not_called_unharmed() -> None:
+    assert results(summary(missing={"9": "timed out"}), audit())["exclusive"] == "open"
+
+
+@pytest.mark.parametrize(
+    ("asr", "tries", "expected"),
+    [(0.0, 30, "open"), (0.0, 200, "shown"), (1 / 30, 30, "open"), (0.5, 30, "refuted"), (0.04, 150, "open")],
+)
+def test_the_mark_goes_by_the_number_of_tries(asr: float, tries: int, expected: str) -> None:
+    run = summary()
+    run["stages"]["unlearned"] = stage(asr, 0.81, 0.7, tries)
+    assert results(run, audit())["forgotten"] == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "n", "expected"),
+    [(0.0, 100, "open"), (0.0, 40000, "shown"), (-0.03, 100, "open"), (-0.03, 40000, "refuted"), (0.2, 100, "shown")],
+)
+def test_usefulness_goes_by_the_number_of_samples(change: float, n: int, expected: str) -> None:
+    run = summary()
+    run["stages"] = {"initial": stage(0.8, 0.7, 0.9, n), "unlearned": stage(0.01, 0.7 + change, 0.7, n)}
+    assert results(run, audit())["useful"] == expected
+
+
+def attacks(*found: dict[str, Any]) -> dict[str, Any]:
+    return audit(membership={"unlearned": {"clients": {"1": {"attacks": dict(enumerate(found))}}}})
+
+
+def test_a_learned_attack_below_one_half_is_chance() -> None:
+    low = result(0.42, 0.30, 0.5, learned=True)
+    assert results(summary(), attacks(low))["private"] == "shown"
+    assert results(summary(), attacks({**low, "learned": False}))["private"] == "open"
+    strongest = result(0.53, 0.47, 0.59, learned=False)
+    [check] = [c for c in checks(summary(), attacks(low, strongest), Thresholds()) if c.name == "private"]
+    assert check.value == 0.53
+    apart = {**result(0.3, 0.1, 0.5, learned=True), "with": 8, "without": 8}
+    assert results(summary(), audit(told_apart=apart))["unseen"] == "shown"
+
+
+def test_chance_alone_seldom_refutes_many_attacks() -> None:
+    """Forty attacks on data that nobody trained on: at 95 % each, two would be beyond any limit of 0."""
+    rng = np.random.default_rng(0)
+    refuted = 0
+    for _ in range(60):
+        found = [interval(rng.normal(size=25), rng.normal(size=25)).to_json() for _ in range(40)]
+        refuted += results(summary(), attacks(*found), leak=0.0)["private"] == "refuted"
+    assert refuted <= 6
 
 
 @pytest.mark.parametrize("wrong", [{"asr": 2}, {"asr": "low"}, {"asr": True}, {"asr": -0.1}, {"asrr": 0.1}])

@@ -34,15 +34,21 @@ def test_forgetting_by_hand() -> None:
     assert found["asr_max"] == 0.6
     assert found["forget_acc"] == pytest.approx((0.7 + 0.2) / 2)  # on clean samples, not on triggered ones
     assert found["clients"] == {
-        "a": {"side": "forget", "asr": 0.1, "accuracy": 0.7},
-        "b": {"side": "forget", "asr": 0.6, "accuracy": 0.2},
+        "a": {"side": "forget", "asr": 0.1, "accuracy": 0.7, "samples": 10, "asr_samples": 10},
+        "b": {"side": "forget", "asr": 0.6, "accuracy": 0.2, "samples": 5, "asr_samples": 5},
     }
 
 
 def test_forgetting_without_a_trigger() -> None:
     found = forgetting(Evaluation({"a": counts(train=(3, 4))}), ["a"])
     assert (found["asr"], found["asr_max"], found["forget_acc"]) == (None, None, 0.75)
-    assert found["clients"]["a"] == {"side": "forget", "asr": None, "accuracy": 0.75}
+    assert found["clients"]["a"] == {
+        "side": "forget",
+        "asr": None,
+        "accuracy": 0.75,
+        "samples": 4,
+        "asr_samples": 0,
+    }
 
 
 def test_who_did_not_answer_is_not_counted() -> None:
@@ -62,7 +68,7 @@ def test_utility_by_hand() -> None:
     assert found["r_acc"] == pytest.approx((0.9 + 0.5 + 0.8) / 3)  # unweighted
     assert found["r_acc_std"] == pytest.approx(np.std([0.9, 0.5, 0.8]))  # of the population
     assert found["r_acc_min"] == 0.5
-    assert found["clients"]["b"] == {"side": "retained", "asr": None, "accuracy": 0.5}
+    assert found["clients"]["b"] == {"side": "retained", "asr": None, "accuracy": 0.5, "samples": 2}
     assert utility(evaluation, ["a", "missing"])["r_acc"] == 0.9
     assert utility(Evaluation({}), ["a"]) == {"r_acc": None, "r_acc_std": None, "r_acc_min": None, "clients": {}}
 

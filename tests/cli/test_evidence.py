@@ -15,6 +15,7 @@ from .conftest import Call
 
 Mistake = Callable[..., str]
 QUIET = ("--quiet",)
+REFUTED, OPEN = ("--fail-on", "refuted"), ("--fail-on", "open")
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_audit_mistakes(mistake: Mistake, small: Path, tmp_path: Path) -> None:
     run = small / "forgotten"
     mistake("audit", run, "--threshold", "asr", says=("--threshold takes key=value",))
     mistake("audit", run, "--threshold", "asr=3", says=("between 0 and 1",))
-    mistake("audit", run, "--threshold", "nonsense=0.5", says=("no threshold 'nonsense'", "relearning"))
+    mistake("audit", run, "--threshold", "nonsense=0.5", says=("the threshold 'nonsense' is unknown", "relearning"))
     mistake("audit", run, "--reference", "nowhere", says=("no run directory nowhere",))
     mistake("audit", run, "--reference", run, says=("is not a finished run of the method retrain",))
     mistake("audit", run, "--tier", "3", "--shadows", "5", says=("multiple of 4",))
@@ -116,13 +117,52 @@ def test_a_certificate_is_written_and_found_right(call: Call, run: Path) -> None
     assert f"Certificate: {run / 'certificate.json'}" in ended.out
     before = files(run)
     found = call("verify", run / "certificate.json")
-    assert (found.code, ", 0 wrong, " in found.out) == (0, True)
+    assert (found.code, ", 0 failed, " in found.out) == (0, True)
     again = call("verify", run / "certificate.json", "--audit", *QUIET)
-    assert (again.code, ", 0 wrong, " in again.out) == (0, True)
+    assert (again.code, ", 0 failed, " in again.out) == (0, True)
     assert files(run) == before
     refused = call("audit", run, *QUIET)
     assert (refused.code, "has a certificate" in refused.err) == (2, True)
     assert files(run) == before
+
+
+def test_a_run_directory_stands_for_its_certificate(call: Call, mistake: Mistake, run: Path) -> None:
+    mistake("verify", run, says=(f"has no certificate.json; write it first: fupareto certify {run}",))
+    assert call("certify", run).code == 0
+    by_run, by_file = call("verify", run), call("verify", run / "certificate.json")
+    assert (by_run.code, by_run.out) == (0, by_file.out)
+
+
+def test_every_output_carries_the_tally(call: Call, run: Path) -> None:
+    ended = call("audit", run, *QUIET)
+    tally = json.loads((run / "summary.json").read_text())["checks"]
+    made = [check["result"] for check in audit_of(run)["verdict"]["checks"]]
+    assert tally == {result: made.count(result) for result in ("shown", "open", "refuted")}
+    words = "{shown} shown, {open} open, {refuted} refuted".format(**tally)
+    outputs = [ended.out, call("certify", run).out, call("verify", run).out, call("compare", run).out]
+    assert all(words in said for said in outputs)
+    told = [json.loads(call(command, run, "--json").out) for command in ("certify", "verify", "compare")]
+    assert words in told[0]["verdict"]
+    assert (told[0]["summary"]["checks"], told[1]["checks"], told[2][str(run)]["checks"]) == (tally, tally, tally)
+    assert words in told[1]["verdict"]
+    assert words in told[2][str(run)]["verdict"]
+    assert {"level", "about", "text"} == told[1]["findings"][0].keys()
+
+
+def test_checks_can_set_the_exit_code(call: Call, run: Path) -> None:
+    def codes(*options: str) -> list[int]:
+        return [call("audit", run, *options, *fail, *QUIET).code for fail in ((), REFUTED, OPEN)]
+
+    tally = json.loads((run / "summary.json").read_text())["checks"]
+    assert codes() == [0, 3 if tally["refuted"] else 0, 3]  # without a retrained model, two checks are open
+    assert codes("--threshold", "asr=0") == [0, 3, 3]  # some tries always succeed here
+    ended = call("audit", run, "--threshold", "asr=0", "--json", *REFUTED, *QUIET)
+    assert (ended.code, json.loads(ended.out)["checks"]["refuted"] > 0) == (3, True)
+    assert call("certify", run).code == 0
+    assert [call("verify", run, *fail).code for fail in ((), REFUTED, OPEN)] == [0, 3, 3]
+    (run / "recovered.safetensors").write_bytes(b"")
+    assert call("verify", run, *REFUTED).code == 1  # a certificate that does not hold comes first
+    assert call("audit", run, "--fail-on", "shown").code == 2
 
 
 @pytest.mark.parametrize("name", ["recovered.safetensors", "summary.json", "rounds.jsonl", "certificate.json"])
@@ -162,7 +202,7 @@ def test_a_second_request_follows_the_first(call: Call, run: Path, tmp_path: Pat
     assert tensors(second / "initial.safetensors") == tensors(run / f"{final}.safetensors")
     assert call("certify", second, "--previous", run / "certificate.json").code == 0
     ended = call("verify", second / "certificate.json")
-    assert (ended.code, ", 0 wrong, " in ended.out) == (0, True)
+    assert (ended.code, ", 0 failed, " in ended.out) == (0, True)
     held = json.loads((second / "certificate.json").read_text())
     assert (held["previous"]["start"], sorted(held["previous"]["forgotten"])) == ("kept", sorted(left))
     assert call("unlearn", run, "--clients", stays, "--out", second, *options, "--resume").code == 0

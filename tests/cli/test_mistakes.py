@@ -218,10 +218,10 @@ def test_out_that_exists(mistake: Mistake, small: Path) -> None:
 
 def test_demo_does_not_delete_what_it_did_not_make(mistake: Mistake, small: Path) -> None:
     shutil.copytree(small / "trained", "mine/training")
-    mistake("demo", "--out", "mine", says=("mine holds another run", "another --out"))
+    mistake("demo", "--out", "mine", says=("mine already holds another run", "another --out"))
     text = Path("mine/training/config.toml").read_text()
     write(text.replace('name = "small"', 'name = "demo"'), "mine/training/config.toml")  # a file without a name
-    mistake("demo", "--out", "mine", says=("mine holds another run", "another --out"))
+    mistake("demo", "--out", "mine", says=("mine already holds another run", "another --out"))
 
 
 def test_resume_with_other_settings(mistake: Mistake, small: Path) -> None:

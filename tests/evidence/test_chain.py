@@ -165,5 +165,5 @@ def test_nothing_follows_what_was_changed(runs: Path) -> None:
 def test_one_that_is_there_with_another_previous_one(chain: list[Path], runs: Path) -> None:
     assert certify(runs / "second", previous=chain[0]) == chain[1]
     assert certify(runs / "second") == chain[1]
-    with pytest.raises(UserError, match="something else of previous"):
+    with pytest.raises(UserError, match="does not match the run in previous"):
         certify(runs / "second", previous=certify(runs / "other", previous=chain[0]))

@@ -159,6 +159,13 @@ def test_a_certificate_that_was_sealed_again(run: Path, part: str, change: Any) 
     assert part in failures(path)
 
 
+def test_a_tally_that_its_checks_contradict(run: Path, tmp_path: Path) -> None:
+    path = run / "certificate.json"
+    reseal(path, summary={**load(path)["summary"], "checks": {"shown": 6, "open": 0, "refuted": 0}})
+    (tmp_path / "empty").mkdir()
+    assert {"summary", "verdict"} == failures(path, tmp_path / "empty").keys()
+
+
 def test_differences_between_copy_and_file_are_placed(run: Path) -> None:
     path = run / "certificate.json"
     summary = load(path)["summary"]

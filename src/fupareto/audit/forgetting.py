@@ -1,4 +1,4 @@
-"""Is it forgotten? Attack success rate and accuracy on the data that the model should no longer know."""
+"""Forgetting: attack success rate, and accuracy on the data to be forgotten."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 
 from fupareto.federation.collected import Evaluation
 
-SPLITS = ("trigger", "clean|train")  # what forget clients are asked for; those without a mark have no clean copy
+SPLITS = ("trigger", "clean|train")  # of forget clients; one without a mark has no clean copy
 
 
 def forgetting(evaluation: Evaluation, forget: Sequence[str]) -> dict[str, Any]:
@@ -15,7 +15,8 @@ def forgetting(evaluation: Evaluation, forget: Sequence[str]) -> dict[str, Any]:
 
     ASR is the accuracy on triggered inputs against the trigger's labels, and null without a trigger. Forget
     accuracy is on the training samples as their owner has them, without any trigger. Clients that did not answer
-    are not in the means; they are never counted as forgotten (see ``missing`` in the summary).
+    are not in the means; they are never counted as forgotten (see ``missing`` in the summary). Each client's entry
+    says on how many samples both were measured: ``asr_samples`` and ``samples``.
     """
     asr = {i: a for i in forget if (a := evaluation.accuracy(i, "trigger")) is not None}
     known = [a for i in forget if (a := _own(evaluation, i)) is not None]
@@ -24,7 +25,13 @@ def forgetting(evaluation: Evaluation, forget: Sequence[str]) -> dict[str, Any]:
         "asr_max": max(asr.values()) if asr else None,
         "forget_acc": float(np.mean(known)) if known else None,
         "clients": {
-            i: {"side": "forget", "asr": asr.get(i), "accuracy": _own(evaluation, i)}
+            i: {
+                "side": "forget",
+                "asr": asr.get(i),
+                "accuracy": _own(evaluation, i),
+                "samples": count(evaluation, i, "clean") or count(evaluation, i, "train"),
+                "asr_samples": count(evaluation, i, "trigger"),
+            }
             for i in forget
             if i in evaluation.counts
         },
@@ -34,3 +41,8 @@ def forgetting(evaluation: Evaluation, forget: Sequence[str]) -> dict[str, Any]:
 def _own(evaluation: Evaluation, client: str) -> float | None:
     clean = evaluation.accuracy(client, "clean")
     return evaluation.accuracy(client, "train") if clean is None else clean
+
+
+def count(evaluation: Evaluation, client: str, split: str) -> int:
+    """Return how many samples of a split a client was measured on; 0 where it has none."""
+    return int(evaluation.counts.get(client, {}).get(split, {}).get("samples", 0))

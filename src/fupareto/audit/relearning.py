@@ -1,7 +1,7 @@
-"""Was knowledge removed or only hidden? How soon the forgotten comes back when training on it resumes.
+"""Relearning: how many rounds of training on the forgotten data bring them back.
 
-A model that merely suppresses what it knows learns it again at once; one that never knew it starts from nothing. The
-yardstick is therefore the same number for a retrained model.
+A model that merely suppresses what it knows learns it again at once; one that never knew it has to learn it. The
+baseline is therefore the same number for a retrained model.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
-"""How far is a model from the truth? Against a model that was retrained without what had to be forgotten.
+"""Distance of a model from one that was retrained without the data to be forgotten.
 
-A retrained model is the only one of which everybody agrees that it has forgotten. It is also one draw of many: two
-retrained models differ from each other, so a distance is read beside others, not against zero.
+A retrained model is the accepted baseline of forgetting. It is also one draw of many: two retrained models differ from
+each other, so no distance should be expected to be zero.
 """
 
 from collections.abc import Mapping, Sequence

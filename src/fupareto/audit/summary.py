@@ -8,6 +8,7 @@ from torch import Tensor
 from fupareto.audit import forgetting, utility
 from fupareto.federation.collected import Missing
 from fupareto.federation.contract import Federation
+from fupareto.tally import with_tally
 
 
 def measure(
@@ -84,7 +85,7 @@ def verdict(
         text += " Recovery did not improve on the unlearned model, so the unlearned one is kept."
     if unheard:
         text += f" Not verified for {', '.join(unheard)}: no answer when the model was measured."
-    return text
+    return text if final == "initial" else with_tally(text, None)
 
 
 def _percent(value: float | None) -> str:

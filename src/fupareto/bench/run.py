@@ -17,6 +17,7 @@ from fupareto.bench.file import Bench, Cell, cells
 from fupareto.errors import NotApplicable, UserError
 from fupareto.methods.registry import kind
 from fupareto.run.directory import Run
+from fupareto.tally import tally_of
 from fupareto.versions import versions
 from fupareto.vocabulary import STAGES
 
@@ -93,6 +94,7 @@ def cell_result(run: Run, history: str, trained: Path) -> dict[str, Any]:
         "stages": {s: {k: stage[k] for k in MEASURED} for s, stage in summary["stages"].items() if s in STAGES},
         "cost": {**summary["cost"], "storage": stored(run, history, trained)},
         "phases": summary["phases"],
+        "checks": tally_of(summary, run.audit),
         "final": summary["final"],
         "membership": attacked(run),
         "options": {k: v for k, v in run.config["method"].items() if k != "name"},

@@ -1,4 +1,4 @@
-"""What does a user type? Thin commands; heavy imports happen inside them, so that --help is quick."""
+"""The command line: thin commands, with heavy imports inside them so that --help is quick."""
 
 import shlex
 import sys
@@ -9,8 +9,9 @@ from fupareto.cli import audit, bench, certify, compare, data, demo, report, tra
 from fupareto.errors import UserError
 
 app = typer.Typer(
-    help="Make a federated model forget clients, keep it useful for everyone else, and prove it.",
-    epilog="Start with: fupareto demo",
+    help="Make a federated model forget clients, keep it useful for everyone else, and measure how well that worked.",
+    epilog="Start with: fupareto demo. Exit codes: 0 success, 1 internal error, 2 a mistake in the command or its "
+    "files, 3 a check failed that --fail-on names.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -25,7 +26,7 @@ app.add_typer(data_app, name="data")
 
 
 def main() -> None:
-    """Run the command; exit code 2 for the user's mistake, 130 when interrupted, 1 for ours."""
+    """Run the command; exit codes are listed in cli/common.py."""
     try:
         app()
     except UserError as error:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fupareto import parse
-from fupareto.cli.common import Json, Quiet, Root, finish, progress, say
+from fupareto.cli.common import FailOn, Json, Quiet, Root, finish, progress, say
 
 
 def audit(
@@ -28,13 +28,14 @@ def audit(
         Path | None, typer.Option(help="Run directory of the method retrain on the same request, to compare with.")
     ] = None,
     threshold: Annotated[
-        list[str] | None, typer.Option(help="Where a number is good enough, e.g. --threshold asr=0.02 (repeatable).")
+        list[str] | None, typer.Option(help="Limit of a check, e.g. --threshold asr=0.02 (repeatable).")
     ] = None,
     root: Root = None,
     quiet: Quiet = False,
     as_json: Json = False,
+    fail_on: FailOn = None,
 ) -> None:
-    """Measure and attack a run's models anew, and write summary.json, audit.json and the report."""
+    """Measure and attack a run's models again, and write summary.json, audit.json and the report."""
     from fupareto import experiment
     from fupareto.audit.checks import Thresholds
     from fupareto.run.directory import Run
@@ -51,4 +52,4 @@ def audit(
         progress=progress(quiet),
         say=partial(say, quiet),
     )
-    finish(place, as_json)
+    finish(place, as_json, fail_on)

@@ -19,7 +19,7 @@ def certify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a run's certificate: its request, models, numbers and files, fixed by SHA-256."""
+    """Write a run's certificate: its request, models, numbers, checks and files, fixed by SHA-256."""
     from fupareto import evidence
 
     path = evidence.certify(run, out, previous, say=partial(say, False))

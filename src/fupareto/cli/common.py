@@ -1,6 +1,12 @@
-"""What do commands share? Their options, progress, and how a result is shown."""
+"""Options, progress and output that commands share.
+
+Exit codes: 0 success; 1 an internal error, or a certificate that does not hold; 2 a mistake of the user; 3 a check
+failed that ``--fail-on`` asked for; 130 interrupted.
+"""
 
 import json
+from collections.abc import Mapping
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +27,35 @@ Root = Annotated[
 Device = Annotated[str, typer.Option(help="Where clients compute: cpu, or cuda (untested).")]
 
 
+CHECK_FAILED = 3  # exit code
+
+
+class Results(StrEnum):
+    """The results of a check that ``--fail-on`` can name."""
+
+    refuted = "refuted"
+    open = "open"
+
+
+FailOn = Annotated[
+    Results | None,
+    typer.Option(
+        help=f"Exit with code {CHECK_FAILED} if a check is refuted; with open, also if one is open or none was made.",
+        show_default="never",
+    ),
+]
+
+
+def fail(tally: Mapping[str, int] | None, on: Results | None) -> None:
+    """End the command with exit code 3 if a check has a result that the user asked to fail on."""
+    if on is None:
+        return
+    refuted = (tally or {}).get("refuted", 0)
+    undecided = tally is None or tally["open"] > 0
+    if refuted or (on is Results.open and undecided):
+        raise typer.Exit(CHECK_FAILED)
+
+
 def progress(quiet: bool) -> Any:
     """Return how rounds are shown while they run."""
     from fupareto.progress import rounds
@@ -28,12 +63,19 @@ def progress(quiet: bool) -> Any:
     return partial(rounds, quiet=quiet)
 
 
-def finish(run: "Run", as_json: bool) -> None:
-    """Write the report and show the result."""
+def finish(run: "Run", as_json: bool, fail_on: Results | None = None) -> None:
+    """Write the report, show the result, and fail if a check did as ``fail_on`` says."""
+    from fupareto.tally import tally_of
+
     path = report(run)
     if as_json:
         typer.echo(json.dumps(run.summary, indent=2))
-        return
+    else:
+        _show(run, path)
+    fail(tally_of(run.summary, run.audit), fail_on)
+
+
+def _show(run: "Run", path: Path) -> None:
     from fupareto.report.terminal import show, stage_table
 
     show(stage_table(run.summary))

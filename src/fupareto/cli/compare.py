@@ -36,8 +36,12 @@ def compare(
     else:
         from fupareto import paper
         from fupareto.report.terminal import comparison_table, show
+        from fupareto.tally import tally_of, words
 
         beside = {str(p.path): paper.beside(summaries[str(p.path)], p.config.get("method", {})) for p in places}
         show(comparison_table(summaries, beside))
+        for place in places:
+            if place.summary["forget"] and place.summary.get("final") != "initial":
+                typer.echo(f"{place.path}: checks {words(tally_of(place.summary, place.audit))}")
         if any(beside.values()):
             typer.echo(f"Paper: {paper.citation()}, Table I, at the same data set, number of clients and method.")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fupareto.cli.common import Json, Out, Quiet, Resume, finish, progress, say
+from fupareto.cli.common import FailOn, Json, Out, Quiet, Resume, finish, progress, say
 from fupareto.errors import UserError
 
 
@@ -16,6 +16,7 @@ def demo(
     resume: Resume = False,
     quiet: Quiet = False,
     as_json: Json = False,
+    fail_on: FailOn = None,
 ) -> None:
     """Train ten clients on real handwritten digits, forget two of them, and show the result (about a minute)."""
     from fupareto import experiment as experiments
@@ -26,7 +27,7 @@ def demo(
     if not resume and Run.begun(out / "training"):
         stored = experiments.stored_experiment(Run.open(out / "training"))
         if stored.model_copy(update={"seed": seed}) != experiment:
-            raise UserError(f"{out} holds another run; choose another --out")
+            raise UserError(f"{out} already holds another run; choose another --out")
         if (out / "certificate.json").exists():
             raise UserError(f"{out} has a certificate, which a new demo would delete; choose another --out")
         shutil.rmtree(out)  # an earlier demo: made by this command, and made again in a minute
@@ -37,6 +38,6 @@ def demo(
     forget = ", ".join(experiments.default_request(experiment).clients)
     say(quiet, f"Clients {forget} carry a backdoor and ask to be forgotten.")
     run = experiments.unlearn(out / "training", out, resume=resume, progress=progress(quiet))
-    say(quiet, "Retraining without them, to see what a model looks like that never met them.")
+    say(quiet, "Retraining without them, as the baseline to compare with.")
     experiments.audit(run, retrain=True, progress=progress(quiet))
-    finish(run, as_json)
+    finish(run, as_json, fail_on)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fupareto import parse
-from fupareto.cli.common import Device, Json, Out, Quiet, Resume, Root, finish, progress
+from fupareto.cli.common import Device, FailOn, Json, Out, Quiet, Resume, Root, finish, progress
 
 
 def unlearn(
@@ -34,6 +34,7 @@ def unlearn(
     device: Device = "cpu",
     quiet: Quiet = False,
     as_json: Json = False,
+    fail_on: FailOn = None,
 ) -> None:
     """Forget clients, recover, audit, and write the report."""
     from fupareto import experiment as experiments
@@ -50,4 +51,4 @@ def unlearn(
         device=device,
         progress=progress(quiet),
     )
-    finish(run, as_json)
+    finish(run, as_json, fail_on)

@@ -1,20 +1,25 @@
 """The command verify: check a certificate, its files and its chain."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fupareto.cli.common import Json, Quiet, Root, progress
+from fupareto.cli.common import FailOn, Json, Quiet, Root, fail, progress
+from fupareto.errors import UserError
+
+if TYPE_CHECKING:
+    from fupareto.evidence import Finding
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(help="certificate.json")],
-    run: Annotated[Path | None, typer.Option(help="Run directory, if the certificate lies elsewhere.")] = None,
+    file: Annotated[Path, typer.Argument(help="certificate.json, or the run directory that holds it.")],
+    run: Annotated[Path | None, typer.Option(help="Run directory, if the certificate is elsewhere.")] = None,
     previous: Annotated[
-        list[Path] | None, typer.Option(help="Certificates of earlier requests, if they lie elsewhere (repeatable).")
+        list[Path] | None, typer.Option(help="Certificates of earlier requests, if they are elsewhere (repeatable).")
     ] = None,
     audit: Annotated[bool, typer.Option("--audit", help="Measure again on the data, and compare the numbers.")] = False,
     tolerance: Annotated[
@@ -23,24 +28,46 @@ def verify(
     root: Root = None,
     quiet: Quiet = False,
     as_json: Json = False,
+    fail_on: FailOn = None,
 ) -> None:
     """Check a certificate, its files and the chain before it; names whatever was changed, and writes nothing."""
     from fupareto import evidence
+    from fupareto.tally import tally_of
 
+    file = _certificate(file)
     held = evidence.load(file)
     again = _measured(held, run or file.parent, root, quiet) if audit or root is not None else None
     found = evidence.verify(file, run, previous or (), again, tolerance)
-    failed = sum(finding.level == evidence.FAILED for finding in found)
-    unchecked = sum(finding.level == evidence.NOT_CHECKED for finding in found)
-    if as_json:
-        typer.echo(json.dumps([asdict(finding) for finding in found], indent=2))
-    else:
-        typer.echo(evidence.describe(held) + "\n")
-        for finding in found:
-            typer.echo(f"{finding.level:12} {finding.text}")
-        typer.echo(f"\n{len(found) - failed - unchecked} right, {failed} wrong, {unchecked} not checked.")
-    if failed:
+    _show(held, found, as_json)
+    if any(finding.level == evidence.FAILED for finding in found):
         raise typer.Exit(1)
+    fail(tally_of(held["summary"], held["audit"]), fail_on)
+
+
+def _certificate(path: Path) -> Path:
+    """Return the certificate at a path: the file itself, or that of a run directory."""
+    if not path.is_dir():
+        return path
+    if not (path / "certificate.json").is_file():
+        raise UserError(f"{path} has no certificate.json; write it first: fupareto certify {path}")
+    return path / "certificate.json"
+
+
+def _show(held: dict[str, Any], found: "Sequence[Finding]", as_json: bool) -> None:
+    from fupareto import evidence
+    from fupareto.tally import tally_of
+
+    levels = [finding.level for finding in found]
+    counts = {level: levels.count(level) for level in (evidence.OK, evidence.FAILED, evidence.NOT_CHECKED)}
+    if as_json:
+        checks = tally_of(held["summary"], held["audit"])
+        result = {"verdict": held["verdict"], "checks": checks, "findings": [asdict(finding) for finding in found]}
+        typer.echo(json.dumps(result, indent=2))
+        return
+    typer.echo(evidence.describe(held) + "\n")
+    for finding in found:
+        typer.echo(f"{finding.level:12} {finding.text}")
+    typer.echo(f"\nThe certificate: {', '.join(f'{count} {level}' for level, count in counts.items())}.")
 
 
 def _measured(held: dict[str, Any], run: Path, root: Path | None, quiet: bool) -> Any:

@@ -1,4 +1,4 @@
-"""What can somebody else check later? A certificate that ties a request to models, numbers and an order."""
+"""Certificates: they tie a request to models, measurements and an order, and can be verified later."""
 
 from fupareto.evidence.check import verify
 from fupareto.evidence.findings import FAILED, NOT_CHECKED, OK, Finding

@@ -1,4 +1,4 @@
-"""Is everything still as it was when the certificate was written? Whatever was changed is named."""
+"""Verification of a certificate: whatever was changed since it was written is named."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -9,8 +9,9 @@ from fupareto.errors import UserError
 from fupareto.evidence import reading, schema
 from fupareto.evidence.findings import FAILED, NOT_CHECKED, OK, Finding, pairs, word
 from fupareto.evidence.remeasure import TOLERANCE, compare
+from fupareto.tally import tally_of
 
-Again = tuple[Mapping[str, Any], Mapping[str, Any] | None]  # a summary and an audit that were made anew
+Again = tuple[Mapping[str, Any], Mapping[str, Any] | None]  # a summary and an audit that were made again
 
 NOT_MEASURED = Finding(
     NOT_CHECKED, "numbers", "The numbers were not measured again: that takes the clients' data (--data)."
@@ -80,11 +81,15 @@ def _contradictions(certificate: dict[str, Any]) -> list[str]:
         model, name = certificate[part], f"{stage}.safetensors"
         return bool(model["stage"] == stage and model["file"] == name and model["sha256"] == files.get(name))
 
+    words = certificate["verdict"], schema.verdict(summary, certificate["audit"])
+    before_tallies = schema.prefix(summary) + summary["verdict"]  # as earlier versions wrote it
+    counted = tally_of({}, certificate["audit"])
     needed = {"request.json", "summary.json", "config.toml", *(f"{s}.safetensors" for s in summary["stages"])}
     agree = {
         "about": certificate["about"] == schema.ABOUT,
         "status": certificate["status"] == summary["status"],
-        "verdict": certificate["verdict"] == schema.verdict(summary),
+        "verdict": words[0] in (words[1], before_tallies),
+        "summary": counted is None or tally_of(summary, certificate["audit"]) == counted,
         "request": not asked["clients"] or set(asked["clients"]) == set(summary["forget"]),
         "federation": certificate["federation"] == schema.federation(summary, certificate["config"]),
         "start": is_stage("start", "initial"),
@@ -188,7 +193,7 @@ def _followed(earlier: dict[str, Any], found: Path, later: dict[str, Any], path:
         return
     yield Finding(OK, "previous", f"{path} follows {found}, in the same federation.")
     if link["start"] == "other":
-        text = f"{path} starts from a model that {found} does not speak of: what happened in between is not certified."
+        text = f"{path} starts from a model that {found} does not name: what happened in between is not certified."
         yield Finding(NOT_CHECKED, "start", text)
     if link["start"] == "same" and not _covers(later, earlier):
         text = (

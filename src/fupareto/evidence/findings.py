@@ -1,4 +1,4 @@
-"""What does a check say? One finding per thing that was looked at, or could not be."""
+"""Findings of a verification: one per thing that was checked, or could not be."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ OK, FAILED, NOT_CHECKED = "ok", "failed", "not checked"
 
 @dataclass(frozen=True)
 class Finding:
-    """One result of a check; ``about`` is the file, the part of the certificate or the number that it speaks of."""
+    """One result of a check; ``about`` is the file, the part of the certificate or the number that it is about."""
 
     level: str  # ok, failed, not checked
     about: str

@@ -1,4 +1,4 @@
-"""How is a certificate made? Drawn from the files of a finished run, checked, sealed, and never over another one."""
+"""Issue of certificates: drawn from the files of a finished run, checked, sealed, never replacing another one."""
 
 import shlex
 from collections.abc import Callable
@@ -26,8 +26,8 @@ def certify(
 ) -> Path:
     """Write the certificate of a finished unlearning run, by default into its directory, and return its path.
 
-    ``previous`` is the certificate of the request before it in the same federation. One that is there already and
-    still true is left as it is; any other is somebody's evidence, and is not replaced.
+    ``previous`` is the certificate of the request before it in the same federation. One that already exists
+    and still holds is left as it is; any other one is kept as evidence, and is not replaced.
     """
     from fupareto.run.directory import Run
 
@@ -40,13 +40,13 @@ def certify(
     link = _link(previous, drawn) if previous else None
     if target.exists():
         _keep(target, drawn, link)
-        say(f"{target} is there already, and it is still true.")
+        say(f"{target} already exists, and still holds.")
         return target
     created = datetime.now(UTC).isoformat(timespec="seconds")
     certificate = schema.seal({"format": schema.FORMAT, "created": created, **drawn, "previous": link})
     certificate = {key: certificate[key] for key in schema.ORDER}
     if wrong := [f.text for f in within(certificate, schema.render(certificate), str(run)) if f.level == FAILED]:
-        raise UserError(f"{run} cannot be certified, because its files contradict each other: {'; '.join(wrong)}")
+        raise UserError(f"{run} cannot be certified, because its files do not match each other: {'; '.join(wrong)}")
     try:
         put(target, schema.render(certificate))
     except OSError as error:
@@ -58,13 +58,13 @@ def _refuse_unfinished(run: "Run") -> None:
     kind = run.config.get("kind")
     if kind == "train":
         raise UserError(
-            f"{run.path} is a training run: nobody asked to be forgotten. "
+            f"{run.path} is a training run, which has no request. "
             f"Answer a request first: fupareto unlearn {shlex.quote(str(run.path))} --clients … --out …"
         )
     if not run.finished and kind == "unlearn":
         words = [str(run.config.get("trained", "…")), "--out", str(run.path), "--resume"]
         raise UserError(
-            f"{run.path} has not come to its end; finish it, with the options that it was started with: "
+            f"{run.path} is not finished; finish it, with the options that it was started with: "
             f"fupareto unlearn {shlex.join(words)}"
         )
     if not run.finished:
@@ -91,7 +91,7 @@ def draw(where: Path) -> dict[str, Any]:
     return {
         "about": schema.ABOUT,
         "status": summary["status"],
-        "verdict": schema.verdict(summary),
+        "verdict": schema.verdict(summary, copies["audit"]),
         "federation": schema.federation(summary, copies["config"]),
         "start": start,
         "kept": kept,
@@ -117,17 +117,15 @@ def _link(previous: Path, drawn: dict[str, Any]) -> dict[str, Any]:
 
 
 def _keep(target: Path, drawn: dict[str, Any], link: dict[str, Any] | None) -> None:
-    """Refuse to replace a certificate, unless there is no need to."""
+    """Refuse to replace a certificate that does not match the run."""
     advice = "move it away, or choose another --out; to have the new one follow it, name it with --previous"
     try:
         old, data = schema.read_certificate(target)
     except UserError as error:
-        raise UserError(
-            f"{target} is there already, and is no certificate that could be kept ({error}); {advice}"
-        ) from error
+        raise UserError(f"{target} already exists, and is not a valid certificate ({error}); {advice}") from error
     changed = [f.about for f in within(old, data, str(target)) if f.level == FAILED]
     changed += [part for part, value in drawn.items() if part not in changed and old[part] != value]
     if link and (old["previous"] or {}).get("sha256") != link["sha256"]:
         changed.append("previous")
     if changed:
-        raise UserError(f"{target} is there already, and says something else of {', '.join(changed)}; {advice}")
+        raise UserError(f"{target} already exists, and does not match the run in {', '.join(changed)}; {advice}")

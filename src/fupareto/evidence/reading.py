@@ -1,4 +1,4 @@
-"""How are files read that somebody else may have written, and how are they fixed by SHA-256?"""
+"""Reading of untrusted files, and their SHA-256 hashes."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ DEEPEST = 64  # levels of a document
 
 
 def canonical(value: Any) -> bytes:
-    """Return the one way to write a JSON value: sorted keys, no spaces, UTF-8."""
+    """Return the canonical form of a JSON value: sorted keys, no spaces, UTF-8."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
@@ -23,7 +23,7 @@ def sha256(value: Any) -> str:
 
 
 def read(path: Path) -> bytes:
-    """Read a document; not a pipe, a device or a file beyond all measure."""
+    """Read a document, which must be a regular file of bounded size."""
     try:
         if path.exists() and not path.is_file():
             raise UserError(f"cannot read {path}: it is not a file")
@@ -53,7 +53,7 @@ def parse(path: Path, data: bytes) -> dict[str, Any]:
             raise ValueError("a number is too large, or it is nested too deeply")
         canonical(found)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged, or not what it should be: {error}") from error
+        raise UserError(f"{path} is damaged: {error}") from error
     return found
 
 
@@ -74,10 +74,11 @@ def hash_file(path: Path) -> str:
 
 
 def hash_model(where: Path, stage: str) -> dict[str, str]:
-    """Return what identifies a model: its file, and apart from the file's remarks its weights and their layout.
+    """Return what identifies a model: its file, and apart from the file's metadata its weights and their layout.
 
     The same weights are another file as the initial model of the next run: a safetensors file says in its header what
-    stage it is. ``layout`` is the header without such remarks (names, types, shapes), ``weights`` that and the numbers.
+    stage it is. ``layout`` is the header without such metadata (names, types, shapes), ``weights`` that and the
+    numbers.
     """
     path = where / f"{stage}.safetensors"
     try:

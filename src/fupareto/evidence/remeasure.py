@@ -1,4 +1,4 @@
-"""Does an audit made again say the same? Number by number, within a tolerance that is stated."""
+"""Comparison of a repeated audit with the certified one, number by number, within a tolerance."""
 
 import math
 import reprlib
@@ -18,7 +18,7 @@ def compare(
     audit: Mapping[str, Any] | None = None,
     tolerance: float = TOLERANCE,
 ) -> list[Finding]:
-    """Compare a summary, and an audit, that were made anew with those that are certified.
+    """Compare a summary, and an audit, that were made again with those that are certified.
 
     The same machine gives the same bits. On another one, a sum in another order may move a sample across a decision
     boundary, so fractions may differ by ``tolerance`` (numbers beyond 1 by that share of themselves); whole numbers,

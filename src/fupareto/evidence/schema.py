@@ -1,13 +1,13 @@
-"""What is in a certificate? Whatever comes from outside has this shape, or is refused.
+"""Schema of certificates: what one holds, and the check that a file has this shape.
 
     format, about, created
-    status, verdict        what the audit says, in a word and in words
+    status, verdict        the result in words, with the tally of the audit's checks
     request                request.json: what was to be forgotten, and when that was asked
     federation             whose request: client ids, the model's name, where the clients' data come from
     start, kept            the model before and the one to keep: file, SHA-256 of file, weights and layout
     previous               the certificate before it, or null: SHA-256, where it was, whether this run started from the
                            model that was kept there, and which clients were forgotten so far
-    files                  SHA-256 of every file of the run that the claim rests on
+    files                  SHA-256 of every file of the run that its verdict rests on
     summary, audit, config whole copies of summary.json, audit.json (or null) and config.toml
     parts                  SHA-256 of each part above
     digest                 SHA-256 of everything else
@@ -25,6 +25,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from fupareto.errors import UserError
 from fupareto.evidence.findings import word
 from fupareto.evidence.reading import parse, read, sha256
+from fupareto.tally import tally_of, with_tally
 
 FORMAT = 1
 ABOUT = (
@@ -133,7 +134,7 @@ def check(value: dict[str, Any], whose: str) -> dict[str, Any]:
 
 
 def check_copies(request: dict[str, Any], summary: dict[str, Any], where: Path) -> None:
-    """Refuse a run whose request or summary lacks what a certificate speaks of."""
+    """Refuse a run whose request or summary lacks what a certificate needs."""
     for name, shape, value in (("request.json", _Request, request), ("summary.json", _Summary, summary)):
         try:
             shape.model_validate(value)
@@ -148,9 +149,14 @@ def _explain(error: ValidationError) -> str:
     return "; ".join(f"{place}: {text}" for place, text in [*mistakes.items()][:3])
 
 
-def verdict(summary: dict[str, Any]) -> str:
-    """Return what the certificate says in words: the audit's verdict, and before it whether there is one."""
-    return ("" if summary["status"] == "complete" else UNVERIFIED) + str(summary["verdict"])
+def verdict(summary: dict[str, Any], audit: dict[str, Any] | None) -> str:
+    """Return the certificate's verdict: the summary's with the tally of checks, after NOT VERIFIED where that holds."""
+    return prefix(summary) + with_tally(str(summary["verdict"]), tally_of(summary, audit))
+
+
+def prefix(summary: dict[str, Any]) -> str:
+    """Return what a verdict begins with."""
+    return "" if summary["status"] == "complete" else UNVERIFIED
 
 
 def describe(certificate: dict[str, Any]) -> str:
@@ -159,9 +165,9 @@ def describe(certificate: dict[str, Any]) -> str:
     kept = certificate["kept"]
     lines = (
         "To be forgotten: " + "; ".join(f"{key} {reprlib.repr(value)}" for key, value in asked.items()),
-        f"Asked: {certificate['request'].get('received')}; certified: {certificate['created']}",
-        f"To be kept: {kept['file']}, SHA-256 {kept['sha256']}",
-        certificate["verdict"],
+        f"Requested: {certificate['request'].get('received')}; certified: {certificate['created']}",
+        f"Model to keep: {kept['file']}, SHA-256 {kept['sha256']}",
+        with_tally(certificate["verdict"], tally_of(certificate["summary"], certificate["audit"])),
     )
     return "\n".join(map(word, lines))
 

@@ -1,4 +1,4 @@
-"""What does a run look like to a person? One self-contained HTML page per run, one per comparison, and figures."""
+"""Reports: a self-contained HTML page per run, one per comparison, and figures."""
 
 from fupareto.report.figures import figures_of, write_figures
 from fupareto.report.page.document import render, render_comparison

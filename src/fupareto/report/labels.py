@@ -1,4 +1,4 @@
-"""Where does a name stand beside its mark? At the nearest place where it covers nothing."""
+"""Placement of labels: each at the nearest place where it covers nothing."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""How do values become HTML? Everything is escaped here; numbers carry the key they come from."""
+"""HTML markup: everything is escaped here, and numbers carry the key they come from."""
 
 import html
 import math
@@ -79,7 +79,7 @@ def count(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person would say them."""
+    """Seconds, or minutes and hours where there are many."""
     if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -121,10 +121,10 @@ def number(
     return tag(name, shown, data_key=key, data_value=exact if key else None, **attributes)
 
 
-def interval(key: str, found: Any, low: str = "low", high: str = "high") -> Safe | None:
-    """The interval of a number, "0.480–0.580"; `found` is the object at `key` that holds its ends."""
-    ends = [found.get(end) if isinstance(found, dict) else None for end in (low, high)]
+def interval(key: str, found: Any, form: Callable[[float], str] = score) -> Safe | None:
+    """The interval of a number, "0.480–0.580"; `found` is the object at `key` that holds its ends `low` and `high`."""
+    ends = [found.get(end) if isinstance(found, dict) else None for end in ("low", "high")]
     if measured(ends[0]) is None or measured(ends[1]) is None:
         return None
-    first, last = (number(f"{key}.{end}", value, score) for end, value in zip((low, high), ends, strict=True))
-    return tag("small", first, "–", last, class_="interval")
+    first, last = (number(f"{key}.{end}", value, form) for end, value in zip(("low", "high"), ends, strict=True))
+    return tag("small", first, " to " if form is points else "–", last, class_="interval")

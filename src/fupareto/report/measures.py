@@ -1,4 +1,4 @@
-"""What do the numbers mean? Every measure of a stage, explained to someone who sees it for the first time."""
+"""The measures of a stage, with an explanation of each for the reader of a report."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,22 +22,22 @@ MEASURES = (
         "asr",
         "Attack success rate (ASR)",
         "lower is better",
-        "Each client to be forgotten hid a pattern, a backdoor, in its data. ASR is how often the pattern "
-        "still fools the model: high means the client is remembered, near zero means it is forgotten.",
+        "Each forget client put a pattern, a backdoor, into its data. ASR is how often the pattern "
+        "still fools the model: high means that the client is remembered, near zero that it is forgotten.",
     ),
     Measure("asr_max", "Worst client’s ASR", "lower is better", "The ASR of the client remembered best."),
     Measure(
         "r_acc",
         "Retained accuracy (R-Acc)",
         "higher is better",
-        "How often the model is right on the test data of the clients that stay: their mean, and after ± "
-        "how much they differ (standard deviation).",
+        "How often the model is right on the test data of the retained clients: their mean, and after ± "
+        "their standard deviation.",
     ),
     Measure(
         "r_acc_min",
         "Worst retained client",
         "higher is better",
-        "The accuracy of the client that stays and is served worst. One client must not pay for a good mean.",
+        "The accuracy of the retained client with the lowest one, which a good mean may hide.",
     ),
     Measure(
         "forget_acc",
@@ -50,8 +50,8 @@ MEASURES = (
         "mia_auc",
         "Membership attack (AUC)",
         "near 0.5 is better",
-        "How well an attacker can tell that the forgotten data were used for training; 0.5 is a coin toss, and "
-        "below 0.5 is a leak too.",
+        "How well an attacker can tell that the forgotten data were used for training; 0.5 is a coin toss. The "
+        "attack is trained, so below 0.5 is chance, not a leak.",
         score,
     ),
     Measure(
@@ -65,7 +65,7 @@ MEASURES = (
 )
 BY_KEY = {measure.key: measure for measure in MEASURES}
 STAGE_MEANING = {
-    "initial": "as trained by everyone",
-    "unlearned": "after forgetting",
-    "recovered": "after repairing the rest",
+    "initial": "as trained by all clients",
+    "unlearned": "after unlearning",
+    "recovered": "after recovery",
 }

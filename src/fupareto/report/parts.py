@@ -1,10 +1,10 @@
-"""What is a page made of? Titled sections, figures with captions, and tables that scroll on a phone."""
+"""Parts of a page: titled sections, figures with captions, and tables that scroll on a phone."""
 
 from collections.abc import Sequence
 
 from fupareto.report import figures
 from fupareto.report.markup import Safe, tag
-from fupareto.report.view import Run
+from fupareto.report.view import RunView
 
 
 def section(name: str, title: str, *content: object) -> Safe:
@@ -17,7 +17,7 @@ def note(text: object) -> Safe:
     return tag("p", text, class_="note")
 
 
-def figure(name: str, subject: Run | list[Run], caption: object, absent: str) -> Safe:
+def figure(name: str, subject: RunView | list[RunView], caption: object, absent: str) -> Safe:
     """A figure with its caption, or a note in its place."""
     drawing = figures.inline(name, subject)
     if drawing is None:

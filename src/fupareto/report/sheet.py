@@ -1,4 +1,4 @@
-"""How is a table written? One sheet of text cells, for the terminal, as Markdown, or as LaTeX with booktabs."""
+"""Tables as sheets of text cells, for the terminal, as Markdown, or as LaTeX with booktabs."""
 
 import re
 from collections.abc import Sequence

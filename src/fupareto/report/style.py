@@ -1,6 +1,6 @@
-"""How do figures look? Colours by role, shapes by meaning, and the axes that figures share.
+"""Style of figures: colours by role, shapes by meaning, and shared axes.
 
-Nothing hangs on colour alone: a phase has a mark of its own, a model and a run a mark and a dash.
+Nothing is told by colour alone: a phase has a mark of its own, a model and a run a mark and a dash.
 """
 
 import warnings

@@ -1,4 +1,4 @@
-"""How does a matplotlib figure leave the program? As inline SVG in the page's colours, or as a file for a paper."""
+"""Export of matplotlib figures: inline SVG in the page's colours, or files for a paper."""
 
 import io
 import re

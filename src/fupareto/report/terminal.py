@@ -1,4 +1,4 @@
-"""How does a result look in the terminal? Tables that fit 80 columns."""
+"""Tables for the terminal, at most 80 columns wide."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What does a run's record say? The facts that sections and figures share, from summary, rounds and audit."""
+"""View of a run: the facts that sections and figures share, from summary, rounds and audit."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -7,13 +7,14 @@ from itertools import pairwise
 from typing import Any
 
 from fupareto.report.markup import measured, percent
+from fupareto.tally import Tally, tally_of
 
 STAGES = ("initial", "unlearned", "recovered")
 RETRAINED = "retrained"
 ACTIVITY = {"initial": "training", "unlearned": "unlearning", "recovered": "recovery"}
 FAILED = "failed"
 HEADLINE = "confidence"  # the membership attack that every audit makes
-_PART = "/forget"  # how a request for samples or classes names the part of a client that must go
+_PART = "/forget"  # suffix of the part of a client that a request for samples or classes names
 
 Points = list[tuple[int, float]]
 
@@ -49,7 +50,7 @@ def dig(tree: Any, *keys: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunView:
     """One run as the report sees it. Anything in `summary`, `rounds` or `audit` may be absent or null."""
 
     name: str
@@ -71,13 +72,23 @@ class Run:
         return named if named in self.stages else next(reversed(self.stages), None)
 
     @property
+    def judged(self) -> bool:
+        """Whether the run answered a request, so that its model can be checked against it."""
+        return bool(self.forget) and self.final not in (None, "initial")
+
+    @property
+    def tally(self) -> Tally | None:
+        """How many of the audit's checks are shown, open and refuted; `None` where none were made."""
+        return tally_of(self.summary, self.audit)
+
+    @property
     def forget(self) -> list[str]:
-        """The clients to be forgotten."""
+        """The forget clients."""
         return [str(name) for name in self.summary.get("forget") or []]
 
     @property
     def part(self) -> str:
-        """What part of the clients' data must go, in words; empty where it is whole clients."""
+        """The part of the clients' data to be forgotten, in words; empty where it is whole clients."""
         said = str(self.summary.get("part") or "")
         if said or not self.forget or not all(name.endswith(_PART) for name in self.forget):
             return said
@@ -86,12 +97,12 @@ class Run:
 
     @property
     def owners(self) -> int:
-        """How many clients there are; the part of a client that must go is not one more."""
+        """How many clients there are; the part of a client that is to be forgotten is not one more."""
         names = [str(name) for name in self.summary.get("clients") or []]
         return len({self.shown(name) for name in names} if self.part else names)
 
     def shown(self, name: str) -> str:
-        """The name of a client as the reader knows it, be it whole or the part of it that must go."""
+        """The name of a client as the reader knows it, whole or the part of it that is to be forgotten."""
         return name.removesuffix(_PART) if name in self.forget else name
 
     @property
@@ -184,7 +195,7 @@ class Run:
         return measured(self.audited("membership", stage or "", "mean", attack, key))
 
 
-def moved(run: Run, key: str, form: Callable[[float], str] = percent) -> str:
+def moved(run: RunView, key: str, form: Callable[[float], str] = percent) -> str:
     """ "82.1% to 2.9%" for a measure's value in the initial and in the final model."""
     known = [measured(run.value(stage, key)) for stage in ("initial", run.final)]
     return " to ".join("an unknown value" if value is None else form(value) for value in known)

@@ -144,7 +144,8 @@ def test_few_samples_are_split_less(n: int, folds: int) -> None:
 def test_too_few_samples_to_learn_from_leave_everything_possible(members: int, nonmembers: int) -> None:
     rng = np.random.default_rng(0)
     found = attack(answers(members, rng), answers(nonmembers, rng), rng)
-    nothing = {"auc": 0.5, "low": 0.0, "high": 1.0, "balanced_accuracy": 0.5, "tpr_1": None, "tpr_01": None}
+    nothing: dict[str, object] = {"auc": 0.5, "low": 0.0, "high": 1.0, "tosses": 0.0, "learned": False}
+    nothing |= {"balanced_accuracy": 0.5, "tpr_1": None, "tpr_01": None}
     assert found.to_json()["attacks"]["confidence"] == nothing
     assert list(found.results) == NAMES
     assert found.to_json()["members"] == found.to_json()["nonmembers"] == min(members, nonmembers)
@@ -204,7 +205,7 @@ def test_summary_is_a_stage_of_the_audit() -> None:
     assert list(stage["clients"]) == ["3", "7", "tiny"]
     assert stage["clients"]["3"] == found["3"].to_json()
     assert list(stage["mean"]) == [*NAMES, "rmia"]
-    assert all(list(mean) == ["auc", "low", "high"] for mean in stage["mean"].values())
+    assert all(list(mean) == ["auc", "low", "high", "tosses", "learned"] for mean in stage["mean"].values())
     each = [found[i].results["loss"]["auc"] for i in ("3", "7", "tiny")]
     assert stage["mean"]["loss"]["auc"] == pytest.approx(np.mean(each))
     two = [found[i].results["confidence"]["auc"] for i in ("3", "7")]

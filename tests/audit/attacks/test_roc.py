@@ -55,10 +55,21 @@ def test_only_the_order_counts(scores: tuple[Array, Array], change: Callable[[Ar
 def test_whatever_the_scores_everything_is_a_number(scores: tuple[Array, Array], folds: int) -> None:
     found = roc.result(Scores(*scores, folds), np.random.default_rng(0))
     json.dumps(found, allow_nan=False)
-    assert list(found) == ["auc", "low", "high", "balanced_accuracy", "tpr_1", "tpr_01"]
+    assert list(found) == ["auc", "low", "high", "tosses", "learned", "balanced_accuracy", "tpr_1", "tpr_01"]
     assert 0.0 <= found["low"] <= found["auc"] <= found["high"] <= 1.0
     assert 0.0 <= found["balanced_accuracy"] <= 1.0
     assert found["high"] - found["low"] > 0.0
+
+
+@pytest.mark.parametrize("folds", [0, 5])
+def test_other_levels_follow_from_the_result(folds: int) -> None:
+    rng = np.random.default_rng(0)
+    found = roc.result(Scores(rng.normal(size=30), rng.normal(size=30), folds), rng)
+    assert roc.at_level(found, 0.95) == (found["low"], found["high"])
+    low, high = roc.at_level(found, 0.999)
+    assert low < found["low"] < found["high"] < high
+    assert found["learned"] == (folds > 0)
+    assert roc.at_level({"auc": 0.5, "low": 0.4, "high": 0.6}, 0.999) == (0.4, 0.6)  # of an earlier version
 
 
 def test_infinite_scores_are_ordered_and_nan_takes_the_middle() -> None:
@@ -78,6 +89,8 @@ def test_with_nobody_on_one_side_nothing_is_known(scores: tuple[Array, Array]) -
         "auc": 0.5,
         "low": 0.0,
         "high": 1.0,
+        "tosses": 0.0,
+        "learned": False,
         "balanced_accuracy": 0.5,
         "tpr_1": None,
         "tpr_01": None,

@@ -7,7 +7,7 @@ import pytest
 
 from fupareto.report import render, render_comparison
 from fupareto.report.page.sections import headline
-from fupareto.report.view import Run
+from fupareto.report.view import RunView
 
 pytestmark = pytest.mark.usefixtures("no_drawing")
 EMPTY: list[Any] = [
@@ -38,6 +38,40 @@ def test_the_verdict_stands_before_everything_else(summary: Any, rounds: Any, co
         assert text in checks
 
 
+def test_every_title_carries_the_tally(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
+    tally = "4 shown, 2 open, 2 refuted"
+    for held in ({}, {"checks": {"shown": 4, "open": 2, "refuted": 2}}):
+        page = render(summary | held, rounds, config, audit)
+        assert f" · {tally} · " in page.split("<title>")[1].split("</title>")[0]
+        assert f"Checks: {tally}." in page.split("<h1>")[1].split("</h1>")[0]
+        tiles = page.split('<div class="tiles">')[1].split("<nav")[0]
+        assert [tiles.split(f'<p class="{r}">')[1].split("</span>")[0][-1] for r in ("shown", "open", "refuted")] == [
+            "4",
+            "2",
+            "2",
+        ]
+        assert tally in part(render_comparison([("a", summary | held, rounds)], {"a": audit}), "verdicts")
+    unaudited = render(summary, rounds, config)
+    assert "Checks: none made." in unaudited.split("<h1>")[1].split("</h1>")[0]
+    assert "none made" in part(render_comparison([("a", summary, rounds)]), "verdicts")
+    alone = summary | {"forget": [], "stages": {"initial": summary["stages"]["initial"]}, "final": "initial"}
+    assert "none made" not in render(alone, [], config)
+
+
+def test_a_check_says_what_was_tested_and_how_sure_that_is(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
+    audit["verdict"]["checks"][2] |= {
+        "claim": "no retained client lost more than 10 points",
+        "result": "open",
+        "value": -0.071,
+        "low": -0.443,
+        "high": 0.309,
+    }
+    checks = part(render(summary, rounds, config, audit), "verdict")
+    assert "No retained client lost more than 10 points<small>" in checks
+    for text in ("−7.1</span> points", ">−44.3</span> to <span", ">+30.9</span>"):
+        assert text in checks
+
+
 def test_an_unaudited_run_says_so(summary: Any, rounds: Any, config: Any) -> None:
     page = render(summary, rounds, config)
     assert "has not been audited" in part(page, "verdict")
@@ -65,7 +99,7 @@ def test_what_the_first_tier_does_not_measure_is_named(summary: Any, rounds: Any
 
 def test_membership_reads_both_ways(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
     section = part(render(summary, rounds, config, audit), "membership")
-    assert "below 0.5 it is wrong too often, which is a leak too" in section
+    assert "The headline attack is trained, so that an AUC below 0.5 is chance" in section
     assert section.count("too few samples to see") > 2
     assert section.count("<details") == len({a for s in audit["membership"].values() for a in s["mean"]})
     assert "Over <span" in section  # told apart
@@ -74,25 +108,25 @@ def test_membership_reads_both_ways(summary: Any, rounds: Any, config: Any, audi
 def test_relearning_in_words(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
     section = part(render(summary, rounds, config, audit), "relearning")
     back = audit["relearning"]["models"]["recovered"]["rounds"]
-    assert f"with the recovered model after {back} rounds, with the retrained model not within 30 rounds." in section
+    assert f"by the recovered model after {back} rounds, by the retrained model not within 30 rounds." in section
     audit["relearning"]["models"]["retrained"]["rounds"] = 1
-    assert "with the retrained model after 1 round." in part(render(summary, rounds, config, audit), "relearning")
+    assert "by the retrained model after 1 round." in part(render(summary, rounds, config, audit), "relearning")
 
 
 def test_cost_in_words(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
     text = part(render(summary, rounds, config, audit), "cost")
     assert "Retraining took 3.3 times the rounds, 7.9 times the time and 3.3 times the traffic of this run." in text
-    assert "dearer" not in text
+    assert "cost more" not in text
     audit["truth"] |= {"seconds": 6.17, "bytes_up": None, "bytes_down": None}
     text = part(render(summary, rounds, config, audit), "cost")
     assert (
-        "3.3 times the rounds and 0.50 times the time of this run. This run was dearer than retraining in time." in text
+        "3.3 times the rounds and 0.50 times the time of this run. This run cost more than retraining in time." in text
     )
 
 
 def test_whom_the_updates_opposed(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
     section = part(render(summary, rounds, config, audit), "exclusivity")
-    assert "opposed a retained client in 4 of 39 rounds and a client to be forgotten in none of 40 rounds." in section
+    assert "opposed a retained client in 4 of 39 rounds and a forget client in none of 40 rounds." in section
 
 
 def test_part_of_the_data_is_named_in_words(make: Any, rounds: Any, config: Any, audit_of: Any) -> None:
@@ -142,8 +176,8 @@ def test_a_comparison_has_the_audits_beside_each_other(summary: Any, rounds: Any
 
 def test_models_and_clients_stand_in_order(summary: Any, audit: Any) -> None:
     audit["membership"] = dict(reversed(audit["membership"].items()))
-    run = Run("demo", summary, audit=audit)
+    run = RunView("demo", summary, audit=audit)
     assert run.models("membership") == ["initial", "unlearned", "recovered", "retrained"]
     assert run.attacked == ["3", "7"]
     assert run.leak("recovered", "nobody") is None
-    assert Run("demo", summary).attacked == []
+    assert RunView("demo", summary).attacked == []

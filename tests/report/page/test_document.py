@@ -79,7 +79,7 @@ def agree(page: Reader, truth: Any) -> None:
 def test_the_numbers_on_the_page_are_those_of_the_summary(summary: Any, audit: Any, pages: tuple[str, str]) -> None:
     page = Reader(pages[0])
     agree(page, summary | {"audit": audit})
-    assert "<h1>" + summary["verdict"] + "</h1>" in pages[0]
+    assert "<h1>" + summary["verdict"] in pages[0]
     for stage, values in summary["stages"].items():
         for key in ("asr", "asr_max", "r_acc", "r_acc_std", "r_acc_min", "forget_acc", "distance"):
             assert f"stages.{stage}.{key}" in page.numbers
@@ -224,7 +224,7 @@ def test_rounds_are_counted_by_what_they_did(summary: Any, rounds: Any, config: 
 @pytest.mark.usefixtures("no_drawing")
 def test_missing_clients_are_named(summary: Any, rounds: Any, config: Any) -> None:
     text = Reader(render(summary, rounds, config)).text
-    assert "7to be forgotten44–6, 11timed out after 30 s" in text
+    assert "7forget44–6, 11timed out after 30 s" in text
     assert "never counted as forgotten" in text
     for record in rounds:
         record["missing"] = {}
@@ -262,7 +262,7 @@ def test_a_comparison_has_every_run_and_its_numbers(summary: Any, rounds: Any) -
     assert numbers["runs.0.stages.recovered.asr"] == [("0.0291", "2.9%")]
     assert numbers["runs.1.stages.recovered.asr"] == [("0.1234", "12.3%")]
     assert numbers["runs.1.stages.initial.asr"] == [("0.8214", "82.1%")]
-    assert "They differ in: data set, seed." in page
+    assert "differ in more than their method: data set, seed." in page
     assert "They differ in" not in render_comparison([("a", summary, rounds), ("b", summary, rounds)])
     many = render_comparison([(f"run {n}", summary, rounds) for n in range(45)])
     assert "40 of 45 runs are drawn" in many

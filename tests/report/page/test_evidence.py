@@ -8,7 +8,7 @@ from matplotlib.text import Text
 
 from fupareto.report import style
 from fupareto.report.figures import evidence, membership
-from fupareto.report.view import Run
+from fupareto.report.view import RunView
 
 
 def words_on(figure: Any) -> set[str]:
@@ -19,7 +19,7 @@ def words_on(figure: Any) -> set[str]:
 def test_few_clients_have_intervals_and_more_a_radar(make: Any, audit_of: Any, forget: int, panels: int) -> None:
     names = [f"client {n}" for n in range(50)]
     summary = make(names, names[:forget])
-    run = Run("demo", summary, audit=audit_of(summary))
+    run = RunView("demo", summary, audit=audit_of(summary))
     figure = membership.membership(run, style.NARROW)
     assert figure is not None
     assert len(figure.axes) == panels
@@ -33,7 +33,7 @@ def test_a_missing_auc_is_a_gap(make: Any, audit_of: Any) -> None:
     audit = audit_of(summary)
     audit["membership"]["recovered"]["clients"]["4"]["attacks"]["confidence"]["auc"] = None
     del audit["membership"]["unlearned"]["clients"]["5"]
-    figure = membership.membership(Run("demo", summary, audit=audit), style.WIDE)
+    figure = membership.membership(RunView("demo", summary, audit=audit), style.WIDE)
     assert figure is not None
     lines = {line.get_color(): np.asarray(line.get_ydata()) for line in figure.axes[0].lines}
     assert np.isnan(lines[style.RETAINED][1])
@@ -46,7 +46,7 @@ def test_the_ring_at_a_coin_toss_is_always_seen(make: Any, audit_of: Any) -> Non
     for found in audit["membership"].values():
         for client in found["clients"].values():
             client["attacks"]["confidence"] |= {"auc": 0.99, "low": 0.98, "high": 1.0}
-    figure = membership.membership(Run("demo", summary, audit=audit), style.WIDE)
+    figure = membership.membership(RunView("demo", summary, audit=audit), style.WIDE)
     assert figure is not None
     assert figure.axes[0].get_ylim()[0] < 0.5 < figure.axes[0].get_ylim()[1]
     assert "0.5: a coin toss" in words_on(figure)
@@ -54,7 +54,7 @@ def test_the_ring_at_a_coin_toss_is_always_seen(make: Any, audit_of: Any) -> Non
 
 def test_runs_share_a_radar_only_if_they_forget_the_same(make: Any, audit_of: Any) -> None:
     first, second = make(None, list("345")), make(None, list("3456"))
-    runs = [Run(name, s, audit=audit_of(s)) for name, s in (("a", first), ("_b", first), ("c", second))]
+    runs = [RunView(name, s, audit=audit_of(s)) for name, s in (("a", first), ("_b", first), ("c", second))]
     alike, unlike = (membership.membership_runs(found, style.WIDE) for found in (runs[:2], runs))
     assert alike is not None
     assert unlike is not None
@@ -63,15 +63,15 @@ def test_runs_share_a_radar_only_if_they_forget_the_same(make: Any, audit_of: An
 
 
 def test_relearning_has_a_curve_per_model_and_the_goal(summary: Any, audit: Any) -> None:
-    figure = evidence.relearning(Run("demo", summary, audit=audit), style.WIDE)
+    figure = evidence.relearning(RunView("demo", summary, audit=audit), style.WIDE)
     assert figure is not None
     assert {"initial", "unlearned", "recovered", "retrained", "back from here on"} <= words_on(figure)
     audit["relearning"]["models"]["recovered"]["curve"] = [None, 0.5]
-    assert evidence.relearning(Run("demo", summary, audit=audit), style.WIDE) is not None
+    assert evidence.relearning(RunView("demo", summary, audit=audit), style.WIDE) is not None
 
 
 def test_conflicts_are_shares_of_their_side(summary: Any, audit: Any) -> None:
-    run = Run("demo", summary, audit=audit)
+    run = RunView("demo", summary, audit=audit)
     assert evidence.opposed(run, {"retained": {"negative": 2}}, "retained") == 0.25
     assert evidence.opposed(run, {"forget": {"negative": 1}}, "forget") == 0.5
     assert evidence.opposed(run, {"forget": None}, "forget") is None

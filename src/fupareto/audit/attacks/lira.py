@@ -1,8 +1,8 @@
-"""Does the audited model look like models that saw the sample? LiRA, with many models of both kinds.
+"""LiRA and U-LiRA: likelihood-ratio membership attacks with many shadow models.
 
 Carlini, Chien, Nasr, Song, Terzis and Tramèr, "Membership inference attacks from first principles", 2022. For
 every sample, the scaled confidence (``signals.scaled``) of models that were trained with it is close to normal,
-and so is that of models that were not; the audited model's value speaks for one or the other.
+and so is that of models that were not; the score is the ratio of the audited model's likelihoods under the two.
 
 U-LiRA (Hayes, Shumailov, Triantafillou, Khalifa and Papernot, "Inexact unlearning needs more careful evaluations
 to avoid a false sense of privacy", 2024) is the same test with other models: those that were trained with the
@@ -25,9 +25,9 @@ def scores(target: Array, shadows: Array, inside: NDArray[np.bool_]) -> Array:
     ``inside`` (models, n) says which of them were trained with which sample. Means are the sample's own. So is the
     variance with at least 64 models on that side, as in the paper; with fewer it is the variance around their
     means of all samples together. A mean of k values is itself uncertain, by a k-th of the variance, which is
-    added: a sample that one model saw speaks less loudly than one that ten models saw.
+    added: a sample that one model saw gets a smaller score than one that ten models saw.
 
-    A sample that no model saw, or that all did, is scored 0: nothing speaks for either side.
+    A sample that no model saw, or that all did, is scored 0: there is nothing to compare.
     """
     if shadows.shape != inside.shape or shadows.shape[1:] != target.shape:
         raise ValueError(
@@ -39,7 +39,7 @@ def scores(target: Array, shadows: Array, inside: NDArray[np.bool_]) -> Array:
 
 
 def told_apart(with_: Array, without: Array) -> Interval:
-    """Say whether models that unlearned a client can be told from models that never saw it: an AUC over models.
+    """Return the AUC, over models, of telling models that unlearned a client from models that never saw it.
 
     ``with_`` is (models, n), scaled confidences of one client's n samples under models that were trained with the
     client and unlearned it; ``without`` (models, n) under models that never saw it. A model's statistic is the
@@ -53,7 +53,7 @@ def told_apart(with_: Array, without: Array) -> Interval:
     without any difference the AUC is .21 for 4 models of each kind, .38 for 8, .46 for 16 (n = 200). In
     pairs it is .5 (.50, .50, .50).
 
-    With less than three models of a kind nothing is left to learn from, and the answer is 0.5, from 0 to 1.
+    With fewer than three models of a kind nothing is left to learn from, and the AUC is 0.5, from 0 to 1.
     """
     if with_.ndim != 2 or without.ndim != 2 or with_.shape[1] != without.shape[1]:
         raise ValueError(f"with {with_.shape} and without {without.shape}: not (models, n) of the same n samples")
@@ -63,8 +63,8 @@ def told_apart(with_: Array, without: Array) -> Interval:
     other_mean, other_variance = _without_each(without)
     # [i, j]: models i and j are left out; how much better they fit the rest of one kind than of the other
     member = _distance(with_, other_mean) / other_variance - (_own_distance(with_, mean) / variance)[:, None]
-    stranger = _own_distance(without, other_mean) / other_variance - _distance(mean, without) / variance[:, None]
-    wins = (member > stranger) + 0.5 * (member == stranger)
+    other = _own_distance(without, other_mean) / other_variance - _distance(mean, without) / variance[:, None]
+    wins = (member > other) + 0.5 * (member == other)
     return interval_of_wins(wins, folds=min(wins.shape))
 
 

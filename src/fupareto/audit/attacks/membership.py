@@ -1,4 +1,4 @@
-"""Which samples were trained on? The attacks that need nothing but the audited model's outputs.
+"""Membership attacks that need nothing but the audited model's outputs.
 
 For one client and one model: members are samples that the client trained with, non-members others of the same
 kind that it held out. The headline attack learns, from the sorted softmax alone, to tell them apart (Shokri,
@@ -23,7 +23,7 @@ FEWEST = 5  # samples a side that the learned attack needs
 
 @dataclass(frozen=True)
 class Attacked:
-    """What was found out about one client from one model, with the scores behind it."""
+    """Results of the attacks on one client and one model, with the scores behind them."""
 
     members: Indices  # which of the samples given to ``attack`` were used
     nonmembers: Indices
@@ -73,15 +73,15 @@ def learned(member: Outputs, nonmember: Outputs, rng: np.random.Generator) -> Sc
     heart, three in ten with a wrong label, its AUC is .69 with p and .77 with log p. The asinh makes no difference
     there; it keeps logits in the thousands, as of models that unlearned by ascent, from ruling the standardisation.
 
-    Every sample is scored by an attacker who did not learn from it: in ``FOLDS`` parts, fewer where a part would
+    Every sample is scored by a model that was not trained on it: in ``FOLDS`` parts, fewer where a part would
     have less than two samples a side. Scores are replaced by their rank within their part. Raw scores of different
-    parts come from different attackers, each of whom saw the side of a left-out sample without it, and so a little
-    further from it: an attack on nothing has an AUC of .487 at 20 samples a side, .494 at 100, .499 at 500. Within
-    a part all samples meet the same attacker, the expected AUC is .5, and so it is with ranks (.504, .500, .501,
-    each ± .002). The price is that rates at a small share of false accusations are coarse.
+    parts come from different models, each of which was trained on the side of a left-out sample without it, and so
+    places it a little further from that side: an attack on nothing has an AUC of .487 at 20 samples a side, .494 at
+    100, .499 at 500. Within a part all samples are scored by the same model, the expected AUC is .5, and so it is with
+    ranks (.504, .500, .501, each ± .002). The price is that TPRs at a small false positive rate are coarse.
 
-    With less than ``FEWEST`` samples a side there is nothing to learn from: no scores, and an AUC of 0.5 that may
-    be anything from 0 to 1.
+    With fewer than ``FEWEST`` samples a side there is nothing to learn from: no scores, and an AUC of 0.5 with an
+    interval from 0 to 1.
     """
     smaller = min(len(member), len(nonmember))
     if smaller < FEWEST:
@@ -101,7 +101,7 @@ def learned(member: Outputs, nonmember: Outputs, rng: np.random.Generator) -> Sc
 def summary(attacks: Mapping[str, Attacked]) -> dict[str, Any]:
     """Return a stage's entry of audit.json: every client's results, and per attack the mean AUC over clients.
 
-    A client that an attack could not be tried on counts in no mean: its 0.5 would be comfort without a reason.
+    A client that an attack could not be tried on counts in no mean: its AUC of 0.5 was not measured.
     """
     names = dict.fromkeys(name for found in attacks.values() for name in found.scores)
     return {

@@ -1,4 +1,4 @@
-"""What does a model say of single samples? The outputs that membership attacks and distances work with."""
+"""Outputs of a model on single samples, for membership attacks and distances."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Is a sample more likely under the audited model than under models in general? RMIA, which needs few other models.
+"""RMIA: a membership attack that compares likelihoods under the audited model and under a few reference models.
 
 Zarifzadeh, Liu and Shokri, "Low-cost high-power membership inference attacks", 2024. A plain loss attack takes
 easy samples for members. RMIA compares the probability of a sample x under the audited model with its average
@@ -10,7 +10,7 @@ import numpy as np
 from fupareto.audit.attacks.roc import Array
 from fupareto.audit.attacks.signals import Indices
 
-LEAST = 1e-100  # probabilities below this are equally hopeless, and ratios of two of them are 1
+LEAST = 1e-100  # smaller probabilities count as this one, so that ratios of two of them are 1
 
 
 def scores(

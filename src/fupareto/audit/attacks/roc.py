@@ -1,34 +1,62 @@
-"""How well do scores tell members from non-members, and how sure can one be of that?
+"""ROC statistics of membership scores: AUC with its interval, balanced accuracy, TPR at a small FPR.
 
-A score is a number per sample, higher for "was trained on". Only the order of scores counts, so infinite ones
-are as good as any; a score that is not a number says nothing of its sample and takes the place of the middle
-one. With nothing on one side nobody can tell, and every measure says so: 0.5, anywhere between 0 and 1.
+A score is a number per sample, higher for "was trained on". Only the order of scores counts, so infinite ones are
+valid; a score that is not a number takes the place of the median one. With no samples on one side every measure is
+that of guessing: 0.5, with an interval from 0 to 1.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fupareto.audit.intervals import LEVEL, Ends, wilson
+
 Array = NDArray[np.float64]
-Z = 1.959963984540054  # of a 95 % interval
 LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An AUC and its 95 % interval."""
+    """An AUC and its 95 % interval.
+
+    ``tosses`` is how many tosses of a coin have its variance, from which ``at_level`` gives intervals of other levels.
+    ``learned`` says that the attack was trained to tell members: its AUC is below 0.5 by chance only. The AUC of a
+    score with a fixed sign may be below 0.5 for a reason, and then tells members too.
+    """
 
     value: float
     low: float
     high: float
+    tosses: float = 0.0
+    learned: bool = False
 
-    def to_json(self) -> dict[str, float]:
+    @classmethod
+    def of(cls, value: float, tosses: float, learned: bool, level: float = LEVEL) -> "Interval":
+        """Return Wilson's interval; that of a learned attack always reaches 0.5."""
+        low, high = wilson(value, tosses, level)
+        return cls(value, low, max(high, 0.5) if learned else high, tosses, learned)
+
+    def to_json(self) -> dict[str, Any]:
         """Return it under the names that audit.json has for it."""
-        return {"auc": self.value, "low": self.low, "high": self.high}
+        return {
+            "auc": self.value,
+            "low": self.low,
+            "high": self.high,
+            "tosses": self.tosses,
+            "learned": self.learned,
+        }
+
+
+def at_level(result: Mapping[str, Any], level: float) -> Ends:
+    """Return the interval of a result of audit.json at another level; as it is, if it does not say its ``tosses``."""
+    if "tosses" not in result:
+        return result["low"], result["high"]
+    found = Interval.of(result["auc"], result["tosses"], result["learned"], level)
+    return found.low, found.high
 
 
 @dataclass(frozen=True)
@@ -54,10 +82,9 @@ def auc(members: Array, nonmembers: Array) -> float:
 
 
 def tpr_at(members: Array, nonmembers: Array, fpr: float) -> float | None:
-    """Return the share of members found while at most the share ``fpr`` of non-members is accused.
+    """Return the share of members found at a false positive rate of at most ``fpr``.
 
-    None where there are fewer than ``1/fpr`` non-members: one false accusation would already be too many, and
-    the strictest threshold that the data can show is a different rate.
+    None where there are fewer than ``1/fpr`` non-members: a single false positive would exceed the rate.
     """
     accused = math.floor(fpr * len(nonmembers) + 1e-9)
     if accused < 1 or not len(members):
@@ -69,7 +96,7 @@ def tpr_at(members: Array, nonmembers: Array, fpr: float) -> float | None:
 def balanced_accuracy(members: Array, nonmembers: Array, rng: np.random.Generator) -> float:
     """Return the mean of the shares of members and of non-members that a threshold puts on the right side.
 
-    The best threshold for the very samples that it is measured on is right by luck: 0.58 on average for 50 and 50
+    The best threshold for the very samples that it is measured on is too good by chance: 0.58 on average for 50 and 50
     samples with scores that mean nothing. So threshold and sign are chosen on one half and measured on the
     other, both ways.
     """
@@ -115,7 +142,7 @@ def interval_of_wins(wins: Array, folds: int = 0) -> Interval:
 
 
 def result(scores: Scores, rng: np.random.Generator) -> dict[str, Any]:
-    """Return everything that the audit says of one attack on one client, ready for JSON."""
+    """Return the results of one attack on one client, as audit.json has them."""
     sides = scores.members, scores.nonmembers
     return {
         **mean_interval([scores]).to_json(),
@@ -133,7 +160,7 @@ def placements(members: Array, nonmembers: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class _Spread:
-    """What one client contributes to an interval.
+    """One client's contribution to an interval.
 
     An attack that learned which way to look, on k - 1 of k parts in turn, has an AUC that varies by up to 1.5
     times as much as its placements say: all parts learned from nearly the same samples, and find the same chance
@@ -141,7 +168,7 @@ class _Spread:
     ("Inference for the generalization error", 2003) therefore take the variance ``1 + k/(k-1)`` times. Where there
     is much to find all parts find it, and the excess goes, so it is weighted by ``4 A (1 - A)``: a rule of ours.
     With it 0 to 4 of 100 intervals were above 0.5 without a leak, and 88 to 100 held the truth of weak and strong
-    attacks. The other side is not a matter of chance: no upper end is below 0.5, see ``_wilson``.
+    attacks. The other side is not a matter of chance: no upper end is below 0.5, see ``Interval.of``.
     """
 
     value: float
@@ -167,12 +194,7 @@ def _wilson(spreads: Sequence[_Spread]) -> Interval:
     variance = sum(s.variance for s in spreads) / len(spreads) ** 2
     pairs = sum(s.pairs for s in spreads)
     tosses = min(shrunk * (1 - shrunk) / variance, pairs) if variance > 0 else pairs
-    scale = 1 + Z**2 / tosses
-    centre = (value + Z**2 / (2 * tosses)) / scale
-    half = Z * math.sqrt(max(value * (1 - value), 0.0) / tosses + Z**2 / (4 * tosses**2)) / scale
-    # Who learned which way to look is worse than guessing by bad luck only, so 0.5 is always within reach.
-    least = 0.5 if all(s.learned for s in spreads) else value
-    return Interval(value, min(max(centre - half, 0.0), value), max(min(centre + half, 1.0), value, least))
+    return Interval.of(value, float(tosses), all(s.learned for s in spreads))
 
 
 def _known(members: Array, nonmembers: Array) -> tuple[Array, Array]:
@@ -197,7 +219,7 @@ def _above(scores: Array, thresholds: Array) -> Array:
 
 
 def _own_accuracy(members: Array, nonmembers: Array) -> float:
-    """Return the balanced accuracy of a learned attack, which accuses as many samples as there are members.
+    """Return the balanced accuracy of a learned attack, which calls as many samples members as there are.
 
     It has chosen its side already, and what it learned from one half is in the scores of the other: a second
     choice by halves would read 0.53 for 20 and 20 samples with nothing to find.

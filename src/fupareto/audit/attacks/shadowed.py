@@ -1,4 +1,4 @@
-"""What do shadow models add? RMIA at tier 2; LiRA, U-LiRA and telling models apart at tier 3."""
+"""Attacks with shadow models: RMIA at tier 2; LiRA, U-LiRA and telling models apart at tier 3."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Shadowed:
 
 @dataclass(frozen=True)
 class View:
-    """What models say of one client's samples, members first: (models, samples)."""
+    """Outputs of several models on one client's samples, members first: (models, samples)."""
 
     members: int
     probability: Array
@@ -49,7 +49,7 @@ class View:
 
 
 def views(federation: Federation, models: Iterable[Tensor], forget: Sequence[str]) -> dict[str, View]:
-    """Ask the forget clients what models say of their samples; clients that do not always answer are left out."""
+    """Ask the forget clients for models' outputs on their samples; a client that is ever missing is left out."""
     rows: dict[str, list[tuple[Array, Array]]] = {i: [] for i in forget}
     members, count = {}, 0
     for count, w in enumerate(models, 1):  # noqa: B007  (how many there were is needed)

@@ -1,8 +1,8 @@
-"""What does a model's answer to one sample give away? Logits and labels in, one number per sample out.
+"""Membership scores: from logits and labels to one number per sample.
 
 Every score here is higher for samples that the model is likely to have been trained on. All of them depend on
 differences of logits only and stay finite, however sure the model is: logits beyond 1e30 count as 1e30, and a
-row with NaN says nothing, so it counts as a row of equal logits.
+row with NaN counts as a row of equal logits.
 """
 
 from collections.abc import Callable, Mapping

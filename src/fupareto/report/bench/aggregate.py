@@ -1,4 +1,4 @@
-"""What are a bench's numbers? Means over seeds, with the paper's beside them, from ``results.json``."""
+"""Aggregation of a bench: means over seeds from ``results.json``, with the paper's numbers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How did the methods of a bench move, and where did they end? Two figures per setting, as SVG and PNG.
+"""Figures of a bench: curves by round and final models, two figures per setting, as SVG and PNG.
 
 A method has the same colour, dash and mark in both; up to fifteen methods no two share a mark, so that nothing hangs
 on colour alone.
@@ -156,7 +156,7 @@ def _recovery(rounds: Rounds) -> int | None:
 
 
 def _edge(results: Results, found: Mapping[str, Sequence[Rounds]]) -> int:
-    """Return the last round to be seen. Retraining starts anew: where it would press the others together it is cut."""
+    """Return the last round to draw; retraining is cut off where it would compress the others."""
     anew = {m["label"] for m in results["methods"] if m["method"].partition(":")[0] == "retrain"}
     lengths = {label: max(map(len, seeds)) for label, seeds in found.items()}
     longest = max(lengths.values())

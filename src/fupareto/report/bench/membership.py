@@ -1,4 +1,4 @@
-"""What did the attacks of a bench tell? A table of AUCs: a row per model, a column per forgotten client."""
+"""Table of a bench's membership attacks: AUCs, a row per model, a column per forget client."""
 
 from collections.abc import Mapping
 from typing import Any

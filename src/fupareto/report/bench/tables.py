@@ -1,4 +1,4 @@
-"""What came out of a bench? Tables of results and of cost, for the terminal, as Markdown and as LaTeX.
+"""Tables of a bench's results and cost, for the terminal, as Markdown and as LaTeX.
 
 Everything is made from ``results.json``, so that a table can be written again long after the runs are gone.
 """
@@ -27,7 +27,7 @@ __all__ = ["aggregate", "costs", "files", "latex", "markdown", "spread", "table"
 
 LACKING = "not applicable"
 NONE = "–"
-FAINT = 0.25  # below it, an initial model knows too little of those who leave for a table to show how it is forgotten
+FAINT = 0.25  # below it, an initial model knows too little of the forget clients to measure forgetting
 
 
 # What was measured -----------------------------------------------------------------------------------------------

@@ -1,6 +1,4 @@
-"""How do runs stand beside each other? The sections of a comparison."""
-
-from collections import Counter
+"""Sections of the page that compares runs."""
 
 from fupareto.report.figures.comparison import MOST_CURVES, MOST_ROWS
 from fupareto.report.markup import (
@@ -21,7 +19,8 @@ from fupareto.report.markup import (
 )
 from fupareto.report.parts import cell, figure, note, row, section
 from fupareto.report.parts import table as as_table
-from fupareto.report.view import HEADLINE, Run
+from fupareto.report.view import HEADLINE, RunView
+from fupareto.tally import with_tally
 
 COLUMNS = (
     ("asr", "ASR", percent),
@@ -37,20 +36,20 @@ COSTS = (
 )
 
 
-def header(runs: list[Run]) -> Safe:
-    """How many runs, and whether they may be compared at all."""
+def header(runs: list[RunView]) -> Safe:
+    """The number of runs, and a warning where they differ in more than their method."""
     title = f"{len(runs)} runs side by side" if len(runs) != 1 else "One run"
     return tag("header", tag("p", "Comparison of runs", class_="eyebrow"), tag("h1", title), _differences(runs))
 
 
-def _differences(runs: list[Run]) -> Safe | None:
+def _differences(runs: list[RunView]) -> Safe | None:
     """What makes the runs unlike each other, besides their method."""
     unlike = []
     for key, title in (
         ("dataset", "data set"),
         ("model", "model"),
         ("clients", "clients"),
-        ("forget", "clients to be forgotten"),
+        ("forget", "forget clients"),
         ("seed", "seed"),
     ):
         if len({repr(run.summary.get(key)) for run in runs}) > 1:
@@ -58,16 +57,16 @@ def _differences(runs: list[Run]) -> Safe | None:
     if not unlike:
         return None
     what = ", ".join(unlike)
-    text = f"These runs were not made alike. They differ in: {what}."
+    text = f"These runs differ in more than their method: {what}."
     return tag("p", text, class_="warning")
 
 
-def _who(run: Run) -> Safe:
+def _who(run: RunView) -> Safe:
     about = [str(run.summary[key]) for key in ("method", "dataset", "model") if run.summary.get(key)]
     return join(tag("bdi", run.name), tag("small", " · ".join([*about, run.final or "no model"])))
 
 
-def table(runs: list[Run]) -> Safe:
+def table(runs: list[RunView]) -> Safe:
     """One row per run: the final model's numbers, the initial one's below, and the cost."""
     columns = [column for column in COLUMNS if not column[0].startswith("asr") or any(run.marked for run in runs)]
     columns += [UNMARKED] if any(not run.marked for run in runs) else []
@@ -87,15 +86,15 @@ def table(runs: list[Run]) -> Safe:
         rows.append(row(_who(run), *cells, cell(up, " up", tag("small", down, " down"))))
     heads = ["run", *(title for _, title, _ in (*columns, *COSTS)), "traffic"]
     explain = (
-        "ASR is how much of the clients to be forgotten is still remembered (lower is better), R-Acc the "
-        "accuracy for those who stay (higher is better). “From” is the initial model of the same run."
+        "ASR is how much of the forget clients is still remembered (lower is better), R-Acc the mean "
+        "accuracy of the retained clients (higher is better). “From” is the initial model of the same run."
     )
     content = as_table(heads, rows, "The numbers", "dense runs")
     return section("table", "The numbers", tag("p", explain, class_="small"), content, _audits(runs))
 
 
-def _audits(runs: list[Run]) -> Safe | None:
-    """One row per run that was audited: membership, nearness to a retrained model, relearning, who paid, checks."""
+def _audits(runs: list[RunView]) -> Safe | None:
+    """One row per audited run: membership, distance to a retrained model, relearning, gains, losses, checks."""
     found = [(index, run) for index, run in enumerate(runs) if run.audit]
     if not found:
         return None
@@ -112,8 +111,8 @@ def _audits(runs: list[Run]) -> Safe | None:
         never = None if models is None else "never"
         back = number(f"{key}.relearning.models.{final}.rounds", (models or {}).get("rounds"), count, absent=never)
         cells += [cell(back), *(_paid(run, f"{key}.exclusivity", side) for side in ("gained", "lost"))]
-        checks = Counter(str(check.get("result")) for check in run.audited("verdict", "checks") or [])
-        said = [tag("small", f"{checks[word]} {word}") for word in ("shown", "refuted", "open") if checks[word]]
+        found_checks = run.tally or {}
+        said = [tag("small", f"{times} {result}") for result, times in found_checks.items()]
         rows.append(row(_who(run), *cells, cell(*said)))
     heads = ["run", "membership AUC", "forgetting gap", "R-Acc gap", "bits apart", "rounds to relearn"]
     heads += ["clients gained", "clients lost", "checks"]
@@ -128,64 +127,65 @@ def _audits(runs: list[Run]) -> Safe | None:
     )
 
 
-def _paid(run: Run, key: str, side: str) -> Safe:
+def _paid(run: RunView, key: str, side: str) -> Safe:
     return cell(number(f"{key}.{side}", run.audited("exclusivity", side), count))
 
 
-def from_to(runs: list[Run]) -> Safe:
-    """Where each run began and where it ended."""
+def from_to(runs: list[RunView]) -> Safe:
+    """The first and the last model of each run."""
     shown = [run for run in runs if run.stages][:MOST_ROWS]
     caption = "Hollow circles are initial models, triangles unlearned ones, solid circles recovered ones."
     if len(shown) < len(runs):
         caption += f" {len(shown)} of {len(runs)} runs are drawn; the table has all."
-    return section("from-to", "From where to where", figure("from-to", runs, caption, "No run has measured a model."))
+    return section("from-to", "From start to end", figure("from-to", runs, caption, "No run has measured a model."))
 
 
-def _too_many(runs: list[Run]) -> Safe | None:
+def _too_many(runs: list[RunView]) -> Safe | None:
     if len([run for run in runs if run.history]) <= MOST_CURVES:
         return None
     return note(f"More than {MOST_CURVES} runs would hide each other here; see each run’s own report.")
 
 
-def trajectories(runs: list[Run]) -> Safe:
-    """Which way each run took."""
+def trajectories(runs: list[RunView]) -> Safe:
+    """The trajectory of each run."""
     caption = "Dash and mark tell the runs apart; the large hollow mark is where a run ended."
     absent = "The runs have no measured rounds that lie in one plane."
     drawing = _too_many(runs) or figure("trajectories", runs, caption, absent)
-    return section("trajectories", "The ways they took", drawing)
+    return section("trajectories", "Trajectories", drawing)
 
 
-def curves(runs: list[Run]) -> Safe:
-    """How the runs moved."""
+def curves(runs: list[RunView]) -> Safe:
+    """The measures of each run by round."""
     absent = "No run has recorded a round."
     drawing = _too_many(runs) or figure("curves", runs, "Dash and mark tell the runs apart.", absent)
     return section("curves", "Round by round", drawing)
 
 
-def membership(runs: list[Run]) -> Safe | None:
-    """What an attacker can tell from each run's final model."""
+def membership(runs: list[RunView]) -> Safe | None:
+    """The membership attack on each run's final model."""
     if not any(measured(run.mean_leak(run.final)) is not None for run in runs):
         return None
     caption = (
-        "AUC of the membership attack on each run’s final model. The nearer to 0.5, the better; below 0.5 is a leak "
-        "too. Lines are 95% intervals."
+        "AUC of the membership attack on each run’s final model. The nearer to 0.5, the better; the attack is trained, "
+        "so below 0.5 is chance. Lines are 95% intervals."
     )
     drawing = figure("membership-runs", runs, caption, "No run has an AUC to draw.")
-    return section("membership", "Can an attacker tell whose data were used?", drawing)
+    return section("membership", "Membership attacks", drawing)
 
 
-def verdicts(runs: list[Run]) -> Safe:
-    """Each run's own sentence."""
+def verdicts(runs: list[RunView]) -> Safe:
+    """Each run's verdict, with the tally of its checks."""
     items = []
     for run in runs:
         who: object = run.part or names(run.forget)
         asked = join("Asked to forget ", who, ". ") if run.forget else None
         status = str(run.summary.get("status") or "unknown")
         state = None if status == "complete" else tag("strong", f" Status: {status}.")
+        verdict = str(run.summary.get("verdict") or "No verdict.")
         items.append(
             join(
                 tag("dt", tag("bdi", run.name)),
-                tag("dd", asked, run.summary.get("verdict") or "No verdict.", state),
+                tag("dd", asked, with_tally(verdict, run.tally) if run.judged else verdict, state),
             )
         )
     return section("verdicts", "In words", tag("dl", *items, class_="verdicts"))

@@ -1,4 +1,4 @@
-"""Which figures does a report have? Each by its name, which is its place on the page and the name of its file."""
+"""Figures of a report, by the name that is their place on the page and the name of their file."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from fupareto.files import put
 from fupareto.report import style, svg
 from fupareto.report.figures import by_round, clients, comparison, cost, evidence, membership, plane
 from fupareto.report.markup import Safe, decimal
-from fupareto.report.view import Run, moved
+from fupareto.report.view import RunView, moved
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawing:
-    """One figure: how it is drawn at a width in inches, and what it says to somebody who cannot see it."""
+    """One figure: how it is drawn at a width in inches, and its text alternative."""
 
     draw: svg.Draw
     alt: Callable[[Any], str]
 
 
-def _way(run: Run) -> str:
+def _way(run: RunView) -> str:
     return f"{run.forgetting_title} from {moved(run, run.forgetting)}, R-Acc from {moved(run, 'r_acc')}"
 
 
-def _mean(run: Run) -> str:
+def _mean(run: RunView) -> str:
     found = run.models("membership")
     means = [f"{stage} {decimal(mean)}" for stage in found if (mean := run.mean_leak(stage)) is not None]
     return f"AUC of the membership attack by client and model; means: {', '.join(means) or 'not known'}"
 
 
-def _runs(what: str) -> Callable[[list[Run]], str]:
+def _runs(what: str) -> Callable[[list[RunView]], str]:
     return lambda runs: f"{what} of {len(runs)} runs; the table has the numbers"
 
 
 OF_A_RUN: dict[str, Drawing] = {
     "trajectory": Drawing(
-        plane.trajectory, lambda run: f"The way in the plane of forgetting and usefulness: {_way(run)}"
+        plane.trajectory, lambda run: f"Trajectory in the plane of forgetting and usefulness: {_way(run)}"
     ),
     "convergence": Drawing(by_round.convergence, lambda run: f"Round by round: {_way(run)}"),
     "clients": Drawing(clients.clients, lambda _: "Every client before and after; the tables have the numbers"),
@@ -53,15 +53,15 @@ OF_A_RUN: dict[str, Drawing] = {
 }
 OF_RUNS: dict[str, Drawing] = {
     "from-to": Drawing(comparison.from_to, _runs("What is remembered and R-Acc at the stages")),
-    "trajectories": Drawing(plane.trajectories, _runs("The ways in the plane of forgetting and usefulness")),
+    "trajectories": Drawing(plane.trajectories, _runs("Trajectories in the plane of forgetting and usefulness")),
     "curves": Drawing(comparison.curves, _runs("What is remembered and R-Acc by round")),
     "membership-runs": Drawing(membership.membership_runs, _runs("AUC of the membership attack on the final models")),
 }
 
 
-def inline(name: str, subject: Run | list[Run]) -> Safe | None:
+def inline(name: str, subject: RunView | list[RunView]) -> Safe | None:
     """A figure as part of a page, `None` where there is nothing to draw."""
-    drawing = (OF_A_RUN if isinstance(subject, Run) else OF_RUNS)[name]
+    drawing = (OF_A_RUN if isinstance(subject, RunView) else OF_RUNS)[name]
     return svg.inline(drawing.draw, subject, name, drawing.alt(subject))
 
 
@@ -72,7 +72,7 @@ def figures_of(
     audit: dict[str, Any] | None = None,
 ) -> "dict[str, Figure]":
     """Every figure that a run's page has, by name, in light colours and as wide as a desk."""
-    run = Run(str(summary.get("name") or "unnamed"), summary, rounds, config or {}, audit or {})
+    run = RunView(str(summary.get("name") or "unnamed"), summary, rounds, config or {}, audit or {})
     with style.applied():
         drawn = {name: drawing.draw(run, style.WIDE) for name, drawing in OF_A_RUN.items()}
     return {name: figure for name, figure in drawn.items() if figure is not None}

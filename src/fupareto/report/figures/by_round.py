@@ -1,11 +1,11 @@
-"""What did the rounds do? How the measures moved, which phase each round was, and which step it found."""
+"""Figures by round: measures, phases and steps."""
 
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from fupareto.report import style
 from fupareto.report.markup import measured
-from fupareto.report.view import ACTIVITY, FAILED, Points, Run, outcome, positions, series
+from fupareto.report.view import ACTIVITY, FAILED, Points, RunView, outcome, positions, series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,8 +69,8 @@ def _backdrop(panels: "list[Axes]", history: list[dict[str, Any]]) -> None:
         )
 
 
-def _utility(axes: "Axes", run: Run) -> bool:
-    """The panel of R-Acc, with the client that is served worst where that is known."""
+def _utility(axes: "Axes", run: RunView) -> bool:
+    """The panel of R-Acc, with the worst client where that is known."""
     first, worst = measured(run.value("initial", "r_acc")), series(run.history, "r_acc_min")
     if worst:
         axes.plot(*zip(*worst, strict=True), color=style.RETAINED, linewidth=1.1, linestyle=":", zorder=2)
@@ -82,7 +82,7 @@ def _utility(axes: "Axes", run: Run) -> bool:
     return bool(worst)
 
 
-def convergence(run: Run, width: float) -> "Figure | None":
+def convergence(run: RunView, width: float) -> "Figure | None":
     """What is remembered, R-Acc and distance from the initial model by round."""
     if not run.history:
         return None
@@ -157,7 +157,7 @@ def _phases(axes: "Axes", history: list[dict[str, Any]], kinds: list[str]) -> No
     axes.set_title("Phase of each round")
 
 
-def search(run: Run, width: float) -> "Figure | None":
+def search(run: RunView, width: float) -> "Figure | None":
     """The steps that rounds tried and accepted, and a timeline of their phases."""
     history = run.history
     kinds = sorted({outcome(record) for record in history}, key=style.rank)

@@ -1,10 +1,10 @@
-"""What happened to each client? Bars before and after, so that nobody hides in a mean."""
+"""Figure of every client: bars before and after."""
 
 from typing import TYPE_CHECKING, Any
 
 from fupareto.report import style
 from fupareto.report.markup import measured, percent
-from fupareto.report.view import Run
+from fupareto.report.view import RunView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,7 +14,7 @@ MOST_BARS = 30
 Row = tuple[str, float | None, float | None]
 
 
-def client_rows(run: Run, side: str) -> list[Row]:
+def client_rows(run: RunView, side: str) -> list[Row]:
     """A side's clients with their measure before and after; of many, those that fared worst."""
     key = "asr" if side == "forget" and run.marked else "accuracy"
     rows = []
@@ -46,10 +46,10 @@ def _bars(axes: "Axes", rows: list[Row], colour: str, final: str, length: int) -
     style.percent_axis(axes, "x", 0, 1)
 
 
-def clients(run: Run, width: float) -> "Figure | None":
+def clients(run: RunView, width: float) -> "Figure | None":
     """Every client before and after; `None` when no client was measured."""
     measure = "ASR" if run.marked else "accuracy"
-    gone = "Parts to be forgotten, by client" if run.part else "Clients to be forgotten"
+    gone = "Parts to be forgotten, by client" if run.part else "Forget clients"
     groups = [
         (rows, colour, title)
         for side, colour, title in (

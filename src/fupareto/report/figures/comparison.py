@@ -1,10 +1,10 @@
-"""How do runs stand beside each other? From where to where each went, and how it moved round by round."""
+"""Figures that compare runs: stages of each run, and its measures by round."""
 
 from typing import TYPE_CHECKING
 
 from fupareto.report import style
 from fupareto.report.markup import measured
-from fupareto.report.view import STAGES, Run, series
+from fupareto.report.view import STAGES, RunView, series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,7 +14,7 @@ MOST_ROWS = 40
 MOST_CURVES = 6
 
 
-def _rows(axes: "Axes", runs: list[Run], keys: list[str], colour: str) -> list[float]:
+def _rows(axes: "Axes", runs: list[RunView], keys: list[str], colour: str) -> list[float]:
     """One row per run: where it began, where forgetting took it, where it ended; return every value."""
     levels: list[float] = []
     for row, (run, key) in enumerate(zip(runs, keys, strict=True)):
@@ -32,12 +32,12 @@ def _rows(axes: "Axes", runs: list[Run], keys: list[str], colour: str) -> list[f
     return levels
 
 
-def _title(runs: list[Run]) -> str:
+def _title(runs: list[RunView]) -> str:
     """What says how much is remembered; runs without a backdoor say it by accuracy."""
     return " or ".join(sorted({run.forgetting_title for run in runs}))
 
 
-def from_to(runs: list[Run], width: float) -> "Figure | None":
+def from_to(runs: list[RunView], width: float) -> "Figure | None":
     """What every run remembered and how useful it was, at each of its stages."""
     runs = [run for run in runs if run.stages][:MOST_ROWS]
     if not runs:
@@ -65,7 +65,7 @@ def from_to(runs: list[Run], width: float) -> "Figure | None":
     return figure
 
 
-def curves(runs: list[Run], width: float) -> "Figure | None":
+def curves(runs: list[RunView], width: float) -> "Figure | None":
     """What is remembered and R-Acc by round, one line per run; dash and mark tell the runs apart."""
     shown = [(place, run) for place, run in enumerate(runs) if run.history]
     if not shown or len(shown) > MOST_CURVES:

@@ -1,11 +1,11 @@
-"""What did it cost, beside training anew? Bars for rounds, time and traffic."""
+"""Figure of the cost beside retraining: rounds, time and traffic."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fupareto.report import style
 from fupareto.report.markup import count, duration, measured, size
-from fupareto.report.view import Run
+from fupareto.report.view import RunView
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,7 +18,7 @@ def _traffic(spent: dict[str, Any]) -> float | None:
     return sum(way for way in ways if way is not None) if any(way is not None for way in ways) else None
 
 
-def compared(run: Run) -> list[Compared]:
+def compared(run: RunView) -> list[Compared]:
     """What is known of both this run and retraining."""
     own, other = run.summary.get("cost") or {}, run.audited("truth") or {}
     values = [
@@ -29,7 +29,7 @@ def compared(run: Run) -> list[Compared]:
     return [(what, a, b, form) for what, a, b, form in values if a is not None and b is not None]
 
 
-def cost(run: Run, width: float) -> "Figure | None":
+def cost(run: RunView, width: float) -> "Figure | None":
     """This run beside retraining, each measure on an axis of its own."""
     found = compared(run)
     if not found:

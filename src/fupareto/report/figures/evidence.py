@@ -1,10 +1,10 @@
-"""What else did the audit see? How soon the forgotten comes back, and whom the updates opposed."""
+"""Figures of the audit: relearning, and the clients that updates opposed."""
 
 from typing import TYPE_CHECKING, Any
 
 from fupareto.report import style
 from fupareto.report.markup import measured
-from fupareto.report.view import Run, dig, positions
+from fupareto.report.view import RunView, dig, positions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 SIDES = (("forget", style.FORGET, "-", "o"), ("retained", style.RETAINED, style.DASHED, "s"))
 
 
-def relearning(run: Run, width: float) -> "Figure | None":
+def relearning(run: RunView, width: float) -> "Figure | None":
     """What each model knows while it is trained on the forgotten data again, and the level at which it is back."""
     curves = {}
     for stage in run.models("relearning", "models"):
@@ -42,12 +42,12 @@ def relearning(run: Run, width: float) -> "Figure | None":
     return figure
 
 
-def conflicts(run: Run) -> list[dict[str, Any]]:
+def conflicts(run: RunView) -> list[dict[str, Any]]:
     """The audit's records of how rounds stood to the clients' gradients."""
     return [record for record in run.audited("exclusivity", "conflicts") or [] if isinstance(record, dict)]
 
 
-def opposed(run: Run, record: dict[str, Any], side: str) -> float | None:
+def opposed(run: RunView, record: dict[str, Any], side: str) -> float | None:
     """The share of a side's clients that a round's update opposed."""
     clients = len(run.forget) if side == "forget" else len(run.clients("retained"))
     against = measured(dig(record, side, "negative"))
@@ -69,14 +69,14 @@ def _lines(axes: "Axes", places: list[int], values: dict[str, list[float | None]
             markersize=4.5,
             markevery=max(1, len(known) // 20),
             linewidth=1.3,
-            label="clients to be forgotten" if side == "forget" else "retained clients",
+            label="forget clients" if side == "forget" else "retained clients",
         )
     if not drawn:
         style.nothing(axes)
     return drawn
 
 
-def conflict(run: Run, width: float) -> "Figure | None":
+def conflict(run: RunView, width: float) -> "Figure | None":
     """By round, the smallest cosine of the update with a client's gradient, and the share of clients it opposed."""
     records = conflicts(run)
     if not records:

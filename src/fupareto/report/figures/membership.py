@@ -1,4 +1,4 @@
-"""What does a membership attack tell about each client? The AUC as a radar, or with intervals where clients are few.
+"""Figures of membership attacks: AUCs as a radar, or with intervals where clients are few.
 
 Both directions from 0.5 are a leak, so the ring or line at 0.5 is what a model should lie on.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fupareto.report import style
-from fupareto.report.view import Run
+from fupareto.report.view import RunView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,7 @@ class Shape:
     values: list[float | None]
 
 
-def spokes(run: Run) -> list[str]:
+def spokes(run: RunView) -> list[str]:
     """The clients that get an axis: all of them, or of many those that the final model tells most about."""
     found = run.attacked
     if len(found) <= MOST_AXES:
@@ -137,7 +137,7 @@ def _combined(width: float, names: list[str], shapes: list[Shape], dots: list[Do
     return figure
 
 
-def _groups(run: Run, width: float) -> "Figure":
+def _groups(run: RunView, width: float) -> "Figure":
     """Every model's AUC with its interval, client by client."""
     stages, names = run.models("membership"), run.attacked
     figure = style.canvas(width, 0.5 + len(names) * (0.6 + 0.3 * len(stages)))
@@ -154,7 +154,7 @@ def _groups(run: Run, width: float) -> "Figure":
     return figure
 
 
-def membership(run: Run, width: float) -> "Figure | None":
+def membership(run: RunView, width: float) -> "Figure | None":
     """The headline attack on every client at every stage."""
     names, stages = spokes(run), run.models("membership")
     if not any(run.leak(stage, name) is not None for stage in stages for name in names):
@@ -166,7 +166,7 @@ def membership(run: Run, width: float) -> "Figure | None":
     return _combined(width, [run.shown(name) for name in names], shapes, dots)
 
 
-def membership_runs(runs: list[Run], width: float) -> "Figure | None":
+def membership_runs(runs: list[RunView], width: float) -> "Figure | None":
     """The headline attack on the final model of every run: a polygon each, or only means where that cannot be."""
     found = [(style.run_mark(place), run) for place, run in enumerate(runs) if run.mean_leak(run.final) is not None]
     if not found:
@@ -182,5 +182,5 @@ def membership_runs(runs: list[Run], width: float) -> "Figure | None":
     figure = style.canvas(width, 1.1 + 0.34 * len(dots))
     axes = figure.subplots()
     _dots(axes, dots, 24 if width == style.WIDE else 12)
-    axes.set_title("Mean AUC of the clients to be forgotten")
+    axes.set_title("Mean AUC of the forget clients")
     return figure

@@ -1,4 +1,4 @@
-"""Which way did the model go between forgetting and usefulness? Trajectories in the plane of the two.
+"""Trajectories in the plane of forgetting and usefulness.
 
 The first figure of the FUPareto paper shows the idea with loss functions; this one shows what was measured. Up and to
 the left is better: improvements lead there, and expansions lead left where no step suits everyone any more.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fupareto.report import style
 from fupareto.report.labels import Place, between, label
 from fupareto.report.markup import measured
-from fupareto.report.view import FAILED, RETRAINED, Run, outcome
+from fupareto.report.view import FAILED, RETRAINED, RunView, outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,7 @@ class Track:
         return ([self.start] if self.start else []) + [place for _, place in self.rounds]
 
 
-def track(run: Run, key: str | None = None) -> Track:
+def track(run: RunView, key: str | None = None) -> Track:
     """A run's measured rounds as places; `key` says what is remembered, by default as the run knows it."""
     key = key or run.forgetting
 
@@ -99,7 +99,7 @@ def _way(axes: "Axes", own: Track) -> list[tuple[str, Place, Place]]:
     return steps
 
 
-def trajectory(run: Run, width: float) -> "Figure | None":
+def trajectory(run: RunView, width: float) -> "Figure | None":
     """One run from its initial model to its end, round by round, with a retrained model where there is one."""
     own = track(run)
     if len(own.way) < 2 or not own.rounds:
@@ -127,7 +127,7 @@ def trajectory(run: Run, width: float) -> "Figure | None":
     return figure
 
 
-def trajectories(runs: list[Run], width: float) -> "Figure | None":
+def trajectories(runs: list[RunView], width: float) -> "Figure | None":
     """Several runs in one plane: dash and mark tell them apart, a ring is where each ended."""
     keys = {run.forgetting for run in runs if run.history}
     if len(keys) != 1 or len(runs) > MOST_RUNS:

@@ -1,11 +1,11 @@
-"""Can an attacker tell whose data were used? The page's section on membership attacks."""
+"""The page's section on membership attacks."""
 
 from fupareto.report.figures.membership import FEWEST, MOST_AXES
 from fupareto.report.markup import Safe, count, interval, join, measured, number, percent, score, tag
 from fupareto.report.parts import cell, figure, note, row, section, table
-from fupareto.report.view import HEADLINE, Run, dig
+from fupareto.report.view import HEADLINE, RunView, dig
 
-TITLE = "Can an attacker tell whose data were used?"
+TITLE = "Membership attacks"
 ATTACKS = {
     "confidence": "learns from the sorted confidences of the model’s answers",
     "loss": "takes a low loss for a sign of training",
@@ -18,7 +18,7 @@ ATTACKS = {
 TOO_FEW = "too few samples to see"
 
 
-def membership(run: Run) -> Safe | None:
+def membership(run: RunView) -> Safe | None:
     """The headline attack client by client, the other attacks folded away."""
     if not run.audit:
         return None
@@ -26,8 +26,9 @@ def membership(run: Run) -> Safe | None:
         return section("membership", TITLE, note("No membership attack was made."))
     explain = (
         "The attacker sees samples, some used for training and some not, and says which is which. An AUC of 0.5 is a "
-        "coin toss. Above 0.5 the attacker is right too often; below 0.5 it is wrong too often, which is a leak too: "
-        "an attacker who knows that only has to turn the answer round. Small numbers are 95% intervals."
+        "coin toss; above 0.5 the attacker can tell. The headline attack is trained, so that an AUC below 0.5 is "
+        "chance. The scores loss, margin, entropy, RMIA and LiRA have a fixed sign: for them an AUC below 0.5 is a "
+        "leak too, as an attacker who knows it only has to turn the answer round. Small numbers are 95% intervals."
     )
     return section(
         "membership",
@@ -43,11 +44,11 @@ def membership(run: Run) -> Safe | None:
     )
 
 
-def _caption(run: Run) -> str:
+def _caption(run: RunView) -> str:
     if len(run.attacked) < FEWEST:
         return "Each mark is an AUC, each line its 95% interval. The nearer to the line at 0.5, the better."
     text = (
-        "Each axis is a client to be forgotten, each polygon a model. The nearer to the ring at 0.5, the better. The "
+        "Each axis is a forget client, each polygon a model. The nearer to the ring at 0.5, the better. The "
         "other panel has the means, with their 95% intervals."
     )
     if len(run.attacked) > MOST_AXES:
@@ -59,12 +60,12 @@ def _key(stage: str, name: str, attack: str) -> str:
     return f"audit.membership.{stage}.clients.{name}.attacks.{attack}"
 
 
-def _auc(run: Run, stage: str, name: str, attack: str = HEADLINE) -> Safe:
+def _auc(run: RunView, stage: str, name: str, attack: str = HEADLINE) -> Safe:
     key, found = _key(stage, name, attack), dig(run.clients_of(stage), name, "attacks", attack)
     return cell(number(f"{key}.auc", dig(found, "auc"), score), interval(key, found))
 
 
-def _by_stage(run: Run) -> Safe:
+def _by_stage(run: RunView) -> Safe:
     """A row per client and one for their mean, a column per model."""
     stages = run.models("membership")
     rows = []
@@ -82,7 +83,7 @@ def _by_stage(run: Run) -> Safe:
     return table(["client", *stages], rows, "AUC of the headline attack")
 
 
-def _rare(run: Run) -> Safe:
+def _rare(run: RunView) -> Safe:
     """How many samples the headline attack finds in the final model when it may hardly ever be wrong."""
     stage = run.final or ""
     rows = []
@@ -102,7 +103,7 @@ def _rare(run: Run) -> Safe:
     return join(tag("p", explain, class_="small"), table(heads, rows, "Found with few false alarms"))
 
 
-def _told_apart(run: Run) -> Safe | None:
+def _told_apart(run: RunView) -> Safe | None:
     """Whether models that forgot can be told from models that never saw the clients."""
     found = run.audited("told_apart")
     if not found:
@@ -132,7 +133,7 @@ def _told_apart(run: Run) -> Safe | None:
     return join(tag("h3", title), tag("p", text), content)
 
 
-def _others(run: Run) -> list[Safe]:
+def _others(run: RunView) -> list[Safe]:
     """Every attack with all of its numbers, folded away."""
     stages = run.models("membership")
     known = {
@@ -158,7 +159,7 @@ def _others(run: Run) -> list[Safe]:
     return [tag("h3", "Every attack"), *folded] if folded else []
 
 
-def _all(run: Run, stage: str, name: str, attack: str) -> Safe:
+def _all(run: RunView, stage: str, name: str, attack: str) -> Safe:
     key, found = _key(stage, name, attack), dig(run.clients_of(stage), name, "attacks", attack)
     rates = [cell(number(f"{key}.{rate}", dig(found, rate), percent, absent=TOO_FEW)) for rate in ("tpr_1", "tpr_01")]
     right = cell(number(f"{key}.balanced_accuracy", dig(found, "balanced_accuracy"), percent))

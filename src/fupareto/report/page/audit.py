@@ -1,11 +1,11 @@
-"""Was it really forgotten? The audit's verdict, and what it saw besides membership attacks."""
+"""The page's sections on the audit: verdict, retrained model, relearning, exclusivity."""
 
 from collections.abc import Callable
 
 from fupareto.report.figures.evidence import conflicts
 from fupareto.report.markup import Safe, count, decimal, interval, join, measured, number, percent, points, score, tag
 from fupareto.report.parts import cell, figure, note, row, section, table
-from fupareto.report.view import RETRAINED, Run, dig
+from fupareto.report.view import RETRAINED, RunView, dig
 
 Form = Callable[[float], str]
 
@@ -18,6 +18,7 @@ TIERS = {
 # check: how its value and its threshold are written: form, words before the threshold, words after both and after it
 CHECKS: dict[str, tuple[Form, str, str, str]] = {
     "forgotten": (percent, "at most ", "", ""),
+    "unknown": (points, "at most ", " points", ""),
     "useful": (points, "at least ", " points", ""),
     "exclusive": (points, "at least ", " points", ""),
     "private": (score, "0.5 ± ", "", ""),
@@ -27,16 +28,16 @@ CHECKS: dict[str, tuple[Form, str, str, str]] = {
 }
 
 
-def verdict(run: Run) -> Safe | None:
-    """What was shown, what was refuted and what is open."""
-    title = "What the audit shows"
-    if not run.forget or run.final in (None, "initial"):
+def verdict(run: RunView) -> Safe | None:
+    """The checks: what is shown, refuted and open."""
+    title = "Checks of the audit"
+    if not run.judged:
         return None
     if not run.audit:
         return section("verdict", title, note("This run has not been audited; fupareto audit does that."))
     found = [check for check in run.audited("verdict", "checks") or [] if isinstance(check, dict)]
     rows = [_check(place, check) for place, check in enumerate(found)]
-    heads = [tag("th", head, scope="col", role="columnheader") for head in ("question", "result", "measured", "wanted")]
+    heads = [tag("th", head, scope="col", role="columnheader") for head in ("claim", "result", "measured", "limit")]
     checks = tag(
         "table",
         tag("thead", tag("tr", *heads, role="row"), role="rowgroup"),
@@ -57,7 +58,7 @@ def verdict(run: Run) -> Safe | None:
 
 
 def _check(place: int, check: dict[str, object]) -> Safe:
-    """One question with its answer; the answer is a word, and only then a colour."""
+    """One claim with its result, which is a word first and a colour second."""
     key, result = f"audit.verdict.checks.{place}", str(check.get("result") or "open")
     form, before, unit, after = CHECKS.get(str(check.get("name")), (decimal, "", "", ""))
     sign = tag("span", SIGNS.get(result, "?"), aria_hidden="true")
@@ -65,21 +66,22 @@ def _check(place: int, check: dict[str, object]) -> Safe:
     threshold = number(f"{key}.threshold", check.get("threshold"), decimal if form is score else form)
     if measured(check.get("threshold")) is not None:
         threshold = join(before, threshold, unit, after)
-    question = join(check.get("question") or check.get("name") or "", tag("small", check.get("text") or ""))
+    claim = str(check.get("claim") or check.get("question") or check.get("name") or "")
+    claimed = join(claim[:1].upper() + claim[1:], tag("small", check.get("text") or ""))
     value = join(
         number(f"{key}.value", check.get("value"), form), unit if measured(check.get("value")) is not None else ""
     )
     return tag(
         "tr",
-        tag("th", question, scope="row", role="rowheader"),
+        tag("th", claimed, scope="row", role="rowheader"),
         tag("td", word, role="cell"),
-        tag("td", value, interval(key, check), role="cell", data_head="measured"),
-        tag("td", threshold, role="cell", data_head="wanted"),
+        tag("td", value, interval(key, check, form), role="cell", data_head="measured"),
+        tag("td", threshold, role="cell", data_head="limit"),
         role="row",
     )
 
 
-# Against a model that never saw the data -------------------------------------------------------------------------
+# Against a retrained model --------------------------------------------------------------------------------------
 
 GAPS: tuple[tuple[str, str, Form, Form], ...] = (
     ("asr", "ASR", percent, points),
@@ -93,11 +95,11 @@ DIFFERENCES: tuple[tuple[str, str, Form], ...] = (
 )
 
 
-def truth(run: Run) -> Safe | None:
+def truth(run: RunView) -> Safe | None:
     """How far each model is from one that was trained without the forgotten data."""
     if not run.audit:
         return None
-    title = "Against a model that never saw the data"
+    title = "Comparison with a retrained model"
     stages = run.models("truth", "stages")
     if not run.audited("truth"):
         return section("truth", title, note("No model was retrained without the forgotten data to compare with."))
@@ -115,9 +117,9 @@ def truth(run: Run) -> Safe | None:
         ]
         rows.append(row(name, cell(), *cells))
     explain = (
-        "Retraining without the forgotten data is the truth that unlearning imitates at less cost. The first column is "
+        "Retraining without the forgotten data is the baseline of unlearning. The first column is "
         "the retrained model itself; the others say how far each model is from it, in percentage points above (+) or "
-        "below (−) for the shares. Nearer is better; for R-Acc, above is no fault. Outputs and answers are "
+        "below (−) for the shares. Nearer is better; for R-Acc, above is fine. Outputs and answers are "
         "those on the forgotten data."
     )
     content = table(["measure", RETRAINED, *stages], rows, title)
@@ -127,11 +129,11 @@ def truth(run: Run) -> Safe | None:
 # Relearning ------------------------------------------------------------------------------------------------------
 
 
-def relearning(run: Run) -> Safe | None:
-    """How soon the forgotten comes back: what was only hidden comes back at once."""
+def relearning(run: RunView) -> Safe | None:
+    """Rounds until the forgotten data are relearnt; hidden knowledge comes back at once."""
     if not run.audit:
         return None
-    title = "Removed, or only hidden?"
+    title = "Relearning"
     stages = run.models("relearning", "models")
     if not stages:
         return section("relearning", title, note("Relearning was not tried."))
@@ -165,7 +167,7 @@ def _rounds(value: float) -> str:
     return f"{count(value)} round{'' if value == 1 else 's'}"
 
 
-def _sentence(run: Run, never: str) -> str:
+def _sentence(run: RunView, never: str) -> str:
     """The final model beside the retrained one, in words."""
     words = []
     for stage in dict.fromkeys((run.final, RETRAINED)):
@@ -173,14 +175,14 @@ def _sentence(run: Run, never: str) -> str:
         if found:
             after = measured(found.get("rounds"))
             words.append(f"the {stage} model {f'after {_rounds(after)}' if after is not None else never}")
-    return f"The forgotten is back with {', with '.join(words)}." if words else ""
+    return f"The forgotten data are relearnt by {', by '.join(words)}." if words else ""
 
 
-# Who paid --------------------------------------------------------------------------------------------------------
+# Exclusivity -----------------------------------------------------------------------------------------------------
 
 
-def exclusivity(run: Run) -> Safe | None:
-    """Whether those who stay paid for it: who gained and lost, and whom the updates opposed."""
+def exclusivity(run: RunView) -> Safe | None:
+    """Gains and losses of the retained clients, and the clients that updates opposed."""
     found = run.audited("exclusivity")
     if not found:
         return None
@@ -192,27 +194,27 @@ def exclusivity(run: Run) -> Safe | None:
     if worst:
         change = number("audit.exclusivity.worst.change", worst.get("change"), points)
         who = join(tag("bdi", worst.get("client")), tag("small", change, " points"))
-        facts.append(tag("div", tag("dt", "client that fared worst"), tag("dd", who)))
+        facts.append(tag("div", tag("dt", "client with the largest loss"), tag("dd", who)))
     caption = (
         "Below zero, the update opposed at least one client: it raised that client’s loss, at least at first. The loss "
-        "of a client to be forgotten is how much is still remembered of it, so opposing it means to forget less."
+        "of a forget client is how much is still remembered of it, so opposing it means to forget less."
     )
     return section(
         "exclusivity",
-        "Did anyone else pay?",
+        "Effect on the retained clients",
         tag("p", "Retained clients, the final model against the initial one:"),
         tag("dl", *facts, class_="facts"),
-        tag("h3", "Whom the updates opposed"),
+        tag("h3", "Clients that updates opposed"),
         tag("p", _opposed(run)) if conflicts(run) else None,
         figure("conflicts", run, caption, "No round recorded how its update stood to the clients’ gradients."),
         _changes(run),
     )
 
 
-def _opposed(run: Run) -> str:
+def _opposed(run: RunView) -> str:
     records = conflicts(run)
     words = []
-    for side, name in (("retained", "a retained client"), ("forget", "a client to be forgotten")):
+    for side, name in (("retained", "a retained client"), ("forget", "a forget client")):
         known = [n for record in records if (n := measured(dig(record, side, "negative"))) is not None]
         if known:
             times = sum(n > 0 for n in known)
@@ -220,7 +222,7 @@ def _opposed(run: Run) -> str:
     return f"The update opposed {' and '.join(words)}." if words else ""
 
 
-def _changes(run: Run) -> Safe | None:
+def _changes(run: RunView) -> Safe | None:
     """Every retained client before and after, folded away: the bars above show the same."""
     clients = run.audited("exclusivity", "clients") or {}
     if not clients:
@@ -229,6 +231,9 @@ def _changes(run: Run) -> Safe | None:
     for name, values in clients.items():
         key = f"audit.exclusivity.clients.{name}"
         before, after = (cell(number(f"{key}.{k}", dig(values, k), percent)) for k in ("before", "after"))
-        rows.append(row(tag("bdi", name), before, after, cell(number(f"{key}.change", dig(values, "change"), points))))
-    content = table(["client", "before", "after", "change"], rows, "Retained clients before and after", "dense")
+        change = cell(number(f"{key}.change", dig(values, "change"), points), interval(key, values, points))
+        samples = cell(number(f"{key}.samples", dig(values, "samples"), count))
+        rows.append(row(tag("bdi", name), before, after, change, samples))
+    heads = ["client", "before", "after", "change", "test samples"]
+    content = table(heads, rows, "Retained clients before and after", "dense")
     return tag("details", tag("summary", f"Every retained client ({count(len(rows))})"), content, class_="more")

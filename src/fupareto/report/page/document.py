@@ -1,4 +1,4 @@
-"""What does the reader open? One HTML document, complete in itself: no script, no request, no other file."""
+"""HTML documents of runs and comparisons, complete in themselves: no script, no request, no other file."""
 
 from collections.abc import Callable, Mapping
 from importlib import resources
@@ -7,7 +7,8 @@ from typing import Any
 from fupareto.report.comparison import sections as comparison
 from fupareto.report.markup import Safe, join, tag
 from fupareto.report.page import attacks, audit, record, sections
-from fupareto.report.view import Run
+from fupareto.report.view import RunView
+from fupareto.tally import words
 
 # A page, top to bottom, after its head: name of the section, its entry in the list of contents, what writes it.
 # A new part of the report is one more line here.
@@ -58,7 +59,7 @@ def _document(title: str, *content: object) -> str:
     return f"<!doctype html>\n{tag('html', tag('head', head), tag('body', body), lang='en')}\n"
 
 
-def _body(layout: Sections, subject: Run | list[Run]) -> tuple[Safe, ...]:
+def _body(layout: Sections, subject: RunView | list[RunView]) -> tuple[Safe, ...]:
     """The sections that have something to say, with a list of them in front."""
     written = [(name, entry, content) for name, entry, write in layout if (content := write(subject)) is not None]
     links = [tag("a", entry, href=f"#{name}") for name, entry, _ in written]
@@ -72,9 +73,10 @@ def render(
     audit: dict[str, Any] | None = None,
 ) -> str:
     """The report of one run, from its `summary.json`, `rounds.jsonl`, configuration and, if made, `audit.json`."""
-    run = Run(str(summary.get("name") or "unnamed"), summary, rounds, config, audit or {})
+    run = RunView(str(summary.get("name") or "unnamed"), summary, rounds, config, audit or {})
     body = _body(SECTIONS, run)
-    return _document(f"{run.name} · unlearning report", sections.header(run), sections.tiles(run), *body)
+    checks = f" · {words(run.tally)}" if run.judged and run.tally else ""
+    return _document(f"{run.name}{checks} · unlearning report", sections.header(run), sections.tiles(run), *body)
 
 
 def render_comparison(
@@ -83,5 +85,5 @@ def render_comparison(
 ) -> str:
     """The comparison of runs, each given as its name, summary and rounds; `audits` are by name, where there are any."""
     audits = audits or {}
-    views = [Run(name, summary, rounds, audit=audits.get(name) or {}) for name, summary, rounds in runs]
+    views = [RunView(name, summary, rounds, audit=audits.get(name) or {}) for name, summary, rounds in runs]
     return _document("Comparison of runs", comparison.header(views), *_body(COMPARISON, views))

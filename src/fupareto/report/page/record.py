@@ -1,4 +1,4 @@
-"""How did the run get there? The page's sections on rounds, cost, missing clients and provenance."""
+"""The page's sections on rounds, cost, missing clients and provenance."""
 
 import json
 from itertools import groupby
@@ -20,20 +20,20 @@ from fupareto.report.markup import (
 )
 from fupareto.report.parts import cell, figure, note, row, section, table
 from fupareto.report.style import MARKERS, OTHER, rank
-from fupareto.report.view import ACTIVITY, FAILED, Run, outcome
+from fupareto.report.view import ACTIVITY, FAILED, RunView, outcome
 
 PHASES = {
-    "improve": "forgot and learnt at once, with a step that every client could live with",
-    "expand": "nothing suited everyone: forgot more, in a direction that retained clients do not feel",
-    "recover": "repaired the accuracy of the retained clients",
-    FAILED: "no step length was acceptable; the model stayed where it was",
+    "improve": "Pareto improvement: a step that no client's loss vetoed",
+    "expand": "Pareto expansion: no improvement was found; a step orthogonal to the retained clients' gradients",
+    "recover": "recovery of the retained clients' accuracy",
+    FAILED: "no step length was acceptable; the model did not change",
     "train": "ordinary federated training",
 }
 
 
-def rounds(run: Run) -> Safe:
+def rounds(run: RunView) -> Safe:
     """What the rounds did: how many of each kind, and how the step was found."""
-    title = "What each round did"
+    title = "Rounds by kind"
     if not run.history and not run.counts:
         return section("rounds", title, note("No rounds were recorded."))
     own = run.summary.get("phases") or {}
@@ -56,7 +56,7 @@ def rounds(run: Run) -> Safe:
     )
 
 
-def _steps(run: Run) -> Safe | None:
+def _steps(run: RunView) -> Safe | None:
     """How hard the search for a step was, in one sentence."""
     searched = [record for record in run.history if record.get("tried")]
     if not searched:
@@ -74,7 +74,7 @@ def _steps(run: Run) -> Safe | None:
     return tag("p", text)
 
 
-def _log(run: Run) -> Safe | None:
+def _log(run: RunView) -> Safe | None:
     """Every round, one line each."""
     if not run.history:
         return None
@@ -112,10 +112,10 @@ COSTS = (
 )
 
 
-def cost(run: Run) -> Safe:
+def cost(run: RunView) -> Safe:
     """What the run cost in rounds, time and traffic, and what retraining cost where that is known."""
     spent, anew = run.summary.get("cost") or {}, run.audited("truth")
-    title = "What it cost"
+    title = "Cost"
     if not anew:
         items = [
             tag("div", tag("dt", name), number(f"cost.{key}", spent.get(key), form, "dd")) for key, name, form in COSTS
@@ -138,7 +138,7 @@ def cost(run: Run) -> Safe:
         "cost",
         title,
         tag("p", _beside(run)),
-        figure("cost", run, caption, "Nothing is known of both, so there is nothing to draw."),
+        figure("cost", run, caption, "There is no measure that both have."),
         table(["", "this run", "retraining", "retraining / this run"], rows, title),
     )
 
@@ -147,7 +147,7 @@ def _times(value: float) -> str:
     return f"{value:.1f} ×" if value >= 1 else f"{value:.2f} ×"
 
 
-def _beside(run: Run) -> str:
+def _beside(run: RunView) -> str:
     """Retraining beside this run, in words."""
     ratios = [(what, other / own) for what, own, other, _ in compared(run) if own]
     if not ratios:
@@ -156,7 +156,7 @@ def _beside(run: Run) -> str:
     *most, last = parts
     text = f"Retraining took {' and '.join(filter(None, [', '.join(most), last]))} of this run."
     dearer = [what for what, ratio in ratios if ratio < 1]
-    return text + (f" This run was dearer than retraining in {' and '.join(dearer)}." if dearer else "")
+    return text + (f" This run cost more than retraining in {' and '.join(dearer)}." if dearer else "")
 
 
 def _ranges(numbers: list[int]) -> str:
@@ -168,22 +168,22 @@ def _ranges(numbers: list[int]) -> str:
     return ", ".join(parts)
 
 
-def missing(run: Run) -> Safe:
-    """Who failed to answer, when and why; a missing client is never counted as forgotten."""
+def missing(run: RunView) -> Safe:
+    """The missing clients, when and why; a missing client is never counted as forgotten."""
     if not run.absences:
         return section("missing", "Missing clients", tag("p", "Every client answered every question."))
     rows = []
     for name, times in run.absences.items():
         when = [place for place, _ in times if isinstance(place, int)]
         reasons = list(dict.fromkeys(reason for _, reason in times))
-        side = "to be forgotten" if name in run.forget else "retained"
+        side = "forget" if name in run.forget else "retained"
         texts = [tag("td", text) for text in (_ranges(when) or "–", "; ".join(reasons) or "–")]
         rows.append(row(tag("bdi", run.shown(name)), tag("td", side), cell(len(when) if when else "–"), *texts))
     heads = ["client", "side", "rounds missed", "which", "reason"]
     content = table(heads, rows, "Missing clients", words=(0, 1, 3, 4))
     warning = None
     if any(name in run.forget for name in run.absences):
-        text = "A client to be forgotten did not always answer. A missing client is never counted as forgotten."
+        text = "A forget client was missing at times. A missing client is never counted as forgotten."
         warning = tag("p", text, class_="warning")
     return section("missing", "Missing clients", warning, content)
 
@@ -201,7 +201,7 @@ def _pairs(pairs: list[tuple[str, str]]) -> Safe:
     return tag("table", tag("tbody", *rows), class_="pairs")
 
 
-def provenance(run: Run) -> Safe:
+def provenance(run: RunView) -> Safe:
     """Everything needed to repeat the run."""
     about = run.summary
     facts = [

@@ -1,4 +1,4 @@
-"""What came out of the run? The page's sections on results: verdict, stages, trajectory, convergence, clients."""
+"""The page's sections on results: verdict, stages, trajectory, convergence, clients."""
 
 import re
 
@@ -19,7 +19,8 @@ from fupareto.report.markup import (
 )
 from fupareto.report.measures import BY_KEY, MEASURES, STAGE_MEANING, Measure
 from fupareto.report.parts import cell, figure, note, row, section, table
-from fupareto.report.view import STAGES, Run
+from fupareto.report.view import STAGES, RunView
+from fupareto.tally import RESULTS, without_tally, words
 
 LONGEST_TITLE = 170  # characters of a verdict that are read as one
 
@@ -33,8 +34,8 @@ def headline(verdict: str) -> tuple[str, str]:
     return " ".join(sentences[:shown]), " ".join(sentences[shown:])
 
 
-def _asked(run: Run) -> Safe:
-    """Who or what must be forgotten by which model."""
+def _asked(run: RunView) -> Safe:
+    """The request: who or what is to be forgotten, by which model."""
     about = run.summary
     learner = join("a model", " (", about["model"], ")") if about.get("model") else escape("a model")
     owners = f"{run.owners} clients"
@@ -50,15 +51,16 @@ def _asked(run: Run) -> Safe:
     return join(who, ".", method)
 
 
-def header(run: Run) -> Safe:
+def header(run: RunView) -> Safe:
     """Verdict first, then what was asked."""
     status = str(run.summary.get("status") or "unknown")
-    title, rest = headline(str(run.summary.get("verdict") or f"Run {run.name}"))
+    title, rest = headline(without_tally(str(run.summary.get("verdict") or f"Run {run.name}")))
+    checks = tag("span", f"Checks: {words(run.tally)}.", class_="tally") if run.judged else None
     told = run.audited("verdict", "text") is not None  # the audit's section has the whole of it
     return tag(
         "header",
         tag("p", "Unlearning report · ", tag("bdi", run.name), class_="eyebrow"),
-        tag("h1", title),
+        tag("h1", title, " " if checks else None, checks),
         tag("p", rest) if rest and not told else None,
         tag("p", _asked(run), class_="lede"),
         None
@@ -72,14 +74,14 @@ def header(run: Run) -> Safe:
     )
 
 
-def tiles(run: Run) -> Safe | None:
-    """The numbers that a reader in a hurry needs."""
+def tiles(run: RunView) -> Safe | None:
+    """The most important numbers."""
     if not run.final:
         return None
-    shown = [(BY_KEY[run.forgetting], "Still remembered")] if run.forget else []
-    shown += [(BY_KEY["r_acc"], "For those who stay"), (BY_KEY["r_acc_min"], "Served worst")]
-    cards = []
-    for measure, question in shown:
+    shown = [(BY_KEY[run.forgetting], "Forget clients")] if run.forget else []
+    shown += [(BY_KEY["r_acc"], "Retained clients"), (BY_KEY["r_acc_min"], "Worst retained client")]
+    cards = [_tally(run)] if run.judged else []
+    for measure, label in shown:
         before = None
         if run.final != "initial":
             old = number(f"stages.initial.{measure.key}", run.value("initial", measure.key), measure.form)
@@ -88,7 +90,7 @@ def tiles(run: Run) -> Safe | None:
         cards.append(
             tag(
                 "div",
-                tag("p", question, class_="label"),
+                tag("p", label, class_="label"),
                 number(key, run.value(run.final, measure.key), measure.form, "p", class_="big"),
                 tag("p", measure.title, class_="small"),
                 before,
@@ -99,7 +101,7 @@ def tiles(run: Run) -> Safe | None:
     cards.append(
         tag(
             "div",
-            tag("p", "What it took", class_="label"),
+            tag("p", "Cost", class_="label"),
             number("cost.seconds", cost.get("seconds"), duration, "p", class_="big"),
             tag("p", number("cost.rounds", cost.get("rounds"), count), " rounds", class_="small"),
             class_="tile",
@@ -108,7 +110,19 @@ def tiles(run: Run) -> Safe | None:
     return tag("div", *cards, class_="tiles")
 
 
-def stages(run: Run) -> Safe:
+def _tally(run: RunView) -> Safe:
+    """The tile of the checks: how many are shown, open and refuted."""
+    found, held = run.tally, run.summary.get("checks")
+    if found is None:
+        return tag("div", tag("p", "Checks", class_="label"), tag("p", "none made", class_="small"), class_="tile")
+    lines = [
+        tag("p", number(f"checks.{result}" if held else None, found[result], count), f" {result}", class_=result)
+        for result in RESULTS
+    ]
+    return tag("div", tag("p", "Checks", class_="label"), *lines, class_="tile counts")
+
+
+def stages(run: RunView) -> Safe:
     """The models at a glance: one row per measure with its meaning, one column per stage."""
     if not run.stages:
         return section("stages", "The models at a glance", note("No model has been measured yet."))
@@ -134,13 +148,13 @@ def stages(run: Run) -> Safe:
     return section("stages", "The models at a glance", glance, lacking)
 
 
-def _told(run: Run, measure: Measure) -> bool:
+def _told(run: RunView, measure: Measure) -> bool:
     """Whether a measure has a row: what no audit or no backdoor could measure needs none."""
     optional = measure.key == "mia_auc" or (measure.key in ("asr", "asr_max") and not run.marked)
     return not optional or any(measured(run.value(stage, measure.key)) is not None for stage in run.stages)
 
 
-def _stage_row(run: Run, measure: Measure) -> Safe:
+def _stage_row(run: RunView, measure: Measure) -> Safe:
     """One measure at every stage, with its meaning."""
     cells = []
     for stage in run.stages:
@@ -154,28 +168,28 @@ def _stage_row(run: Run, measure: Measure) -> Safe:
     return tag("tr", title, *cells, tag("td", measure.meaning, class_="meaning", role="cell"), role="row")
 
 
-def trajectory(run: Run) -> Safe | None:
-    """Which way the model took between forgetting and usefulness."""
+def trajectory(run: RunView) -> Safe | None:
+    """The trajectory between forgetting and usefulness."""
     if not run.forget:
         return None
     caption = (
         f"Each mark is a measured round: how much is remembered ({run.forgetting_title}) and how useful the model is "
-        "to those who stay (R-Acc). An improvement is meant to lead left or up and nobody down; an expansion leads "
-        "left when no such step is found; recovery leads up. A cross is a round that stayed where it was."
+        "to the retained clients (R-Acc). An improvement is meant to lead left or up without harm to any client; an "
+        "expansion leads left when no such step is found; recovery leads up. A cross is a round without a step."
     )
     if any(measured(record.get("r_acc")) is None for record in run.history):
         caption += " Not every round was measured, so one line may hold the steps of several rounds."
     if run.audited("truth", "retrained"):
         caption += " The diamond is the model retrained without the forgotten data."
-    absent = "No round was measured on both sides, so there is no way to show."
-    return section("trajectory", "The way it took", figure("trajectory", run, caption, absent))
+    absent = "No round was measured on both sides, so there is no trajectory."
+    return section("trajectory", "Trajectory", figure("trajectory", run, caption, absent))
 
 
-def convergence(run: Run) -> Safe:
-    """How the numbers moved, round by round."""
+def convergence(run: RunView) -> Safe:
+    """The measures by round."""
     caption = (
         "Each mark is a measured round; its shape says what the round did. The dashed line is the initial "
-        "model, the dotted one the retained client served worst."
+        "model, the dotted one the worst retained client."
     )
     if len(run.history) > MOST_MARKS:
         caption += f" At most {MOST_MARKS} marks of a kind are drawn; the line has every measured round."
@@ -183,8 +197,8 @@ def convergence(run: Run) -> Safe:
     return section("convergence", "Round by round", figure("convergence", run, caption, absent))
 
 
-def clients(run: Run) -> Safe:
-    """Nobody hides in a mean: every client before and after."""
+def clients(run: RunView) -> Safe:
+    """Every client before and after."""
     forget, retained = run.clients("forget"), run.clients("retained")
     if not forget and not retained:
         return section("clients", "Client by client", note("No client was measured on its own."))
@@ -201,7 +215,7 @@ def clients(run: Run) -> Safe:
     )
 
 
-def _client_table(run: Run, side: str, ids: list[str]) -> Safe:
+def _client_table(run: RunView, side: str, ids: list[str]) -> Safe:
     """One side's clients: accuracy, and ASR on the side to be forgotten, at every stage."""
     keys = ["asr", "accuracy"] if side == "forget" and run.marked else ["accuracy"]
     titles = {"asr": "ASR", "accuracy": "accuracy"}
@@ -211,16 +225,16 @@ def _client_table(run: Run, side: str, ids: list[str]) -> Safe:
         label = tag("small", titles[key]) if len(keys) > 1 else None
         heads += [join(label, stage) for stage in run.stages] + ([join(label, "change")] if change else [])
     rows = [row(tag("bdi", run.shown(name)), *_client_cells(run, name, keys, change)) for name in ids]
-    gone = "Parts to be forgotten, by client" if run.part else "Clients to be forgotten"
+    gone = "Parts to be forgotten, by client" if run.part else "Forget clients"
     title = f"{gone if side == 'forget' else 'Retained clients'} ({len(ids)})"
     explain = "Accuracy on their own test data." if side == "retained" else ""
     if side == "forget" and len(keys) == 1:
-        explain = "Accuracy on the training samples that must go."
+        explain = "Accuracy on the training samples to be forgotten."
     explain += " Change is in percentage points." if change else ""
     return join(tag("h3", title), tag("p", explain, class_="small") if explain else None, table(heads, rows, title))
 
 
-def _client_cells(run: Run, name: str, keys: list[str], change: bool) -> list[Safe]:
+def _client_cells(run: RunView, name: str, keys: list[str], change: bool) -> list[Safe]:
     cells = []
     for key in keys:
         for stage in run.stages:
