@@ -172,7 +172,7 @@ def _chain(certificate: dict[str, Any], path: Path, given: Sequence[Path]) -> It
 
 
 def _seek(link: Mapping[str, Any], path: Path) -> Path | None:
-    """Look where the earlier certificate was, beside this one; rather one that fits than one that does not."""
+    """Look for the earlier certificate next to this one, and prefer a file whose SHA-256 matches."""
     if not link["hint"]:
         return None
     own = path.resolve()

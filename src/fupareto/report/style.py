@@ -184,7 +184,7 @@ def round_ticks(width: float) -> "MaxNLocator":
 
 
 def zoom(values: Sequence[float], least: float) -> tuple[float, float]:
-    """Limits around fractions, at least `least` apart, within [0, 1] and a hair of margin."""
+    """Limits around fractions, at least `least` apart, within [0, 1] and a small margin."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     spare = max(0.08 * (high - low), (least - (high - low)) / 2)
     return max(-0.02, low - spare), min(1.02, high + spare)

@@ -27,7 +27,7 @@ def scores(
     ``p(x)`` is the mean over reference models, half of which were trained with x (the online form, ``a=None``).
     When none of them was (offline), their mean is too low for p(x), and half of the models that were is made up:
     ``p(x) = ((1 + a) p_out(x) + 1 - a) / 2``. With a = 1 that is the mean itself; smaller a stands for models that
-    learn samples more by heart. The authors tune ``a`` by attacking a reference model in place of the audited one.
+    memorise samples more. The authors tune ``a`` by attacking a reference model in place of the audited one.
     Ratios of z are formed in the same way.
 
     γ = 1, as the authors' software has it, orders samples most finely: the score is the share of z whose ratio is

@@ -67,7 +67,7 @@ def low_loss(outputs: Outputs) -> Array:
     """Return minus the cross-entropy of the label.
 
     Yeom, Giacomelli, Fredrikson and Jha, "Privacy risk in machine learning: analyzing the connection to
-    overfitting", 2018. Losses far below 1e-16, usual in models that learned their data by heart, keep their order.
+    overfitting", 2018. Losses far below 1e-16, usual in models that memorised their data, keep their order.
     """
     return _log_sigmoid(scaled(outputs))
 

@@ -15,7 +15,7 @@ Row = tuple[str, float | None, float | None]
 
 
 def client_rows(run: RunView, side: str) -> list[Row]:
-    """A side's clients with their measure before and after; of many, those that fared worst."""
+    """A side's clients with their measure before and after; of many, those that changed most for the worse."""
     key = "asr" if side == "forget" and run.marked else "accuracy"
     rows = []
     for name in run.clients(side):
