@@ -13,10 +13,10 @@ from flwr.app import Context, Message, RecordDict
 
 import fupareto
 from federation.worlds import FORGET, clients, plain, start
-from fupareto import UserError, api
+from fupareto import UserError, api, result
 from fupareto.evidence import certify
 from fupareto.federation import SimulatedFederation
-from fupareto.flower import nodes, server, server_app
+from fupareto.flower import nodes, server_app
 from fupareto.flower.order import Order
 from fupareto.flower.server import serve
 from fupareto.methods import FUPareto
@@ -34,7 +34,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
     """Nobody is waited for, and figures are drawn in one test only: they take seconds."""
     monkeypatch.setattr(nodes, "MEETING", 0.0)
     if "drawn" not in request.fixturenames:
-        monkeypatch.setattr(server, "render", lambda *_: "<html></html>")
+        monkeypatch.setattr(result, "render", lambda *_: "<html></html>")
 
 
 @pytest.fixture
@@ -67,10 +67,10 @@ def test_a_request_is_answered_as_in_simulation(grid: LocalGrid, model: Path, tm
         mine, theirs = run.load_model(stage), here.model(stage)
         assert mine is not None
         assert all(torch.equal(mine[k], theirs[k]) for k in theirs)
-    evidence = here.evidence()
-    assert run.summary["stages"] == here.audit()["stages"]
+    audit = here.audit()
+    assert run.summary["stages"] == here.summary()["stages"]
     assert run.audit is not None
-    assert run.audit["membership"] == evidence["membership"]
+    assert run.audit["membership"] == audit["membership"]
     assert run.summary["versions"].keys() == {"fupareto", "torch", "numpy", "flwr", "python"}
     page = (run.path / "report.html").read_text()
     assert "<svg" in page
