@@ -232,7 +232,7 @@ class Result:
                 f"How the initial model was trained is not known: retrained with FedAvg's defaults, {training}. "
                 "Say how with training=FedAvg(...).",
             )
-            warnings.warn(notes[0], stacklevel=5)
+            warnings.warn(notes[0], stacklevel=4)
         method = Retrain(**dataclasses.asdict(training))
         w0, path = self.outcome.model("initial"), self.place.path
         if w0 is None or self.request is None:
