@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fupareto.audit.checks import Thresholds
-from fupareto.errors import UserError
+from fupareto.errors import UserError, did_you_mean
 from fupareto.federation import Federation, Request, SimulatedFederation
 from fupareto.federation.history import PARTS, Plan
 from fupareto.federation.samples import Samples, splits_of
@@ -166,7 +166,8 @@ def learn(
 ) -> Result:
     """Train a model as ``settings`` say; it is measured against ``about``, a request to come."""
     if unknown := [part for part in record if part not in PARTS]:
-        raise UserError(f"no method {', '.join(unknown)} needs a history; those that do are {', '.join(PARTS)}")
+        hint = did_you_mean(unknown[0], PARTS)
+        raise UserError(f"no method {', '.join(unknown)} needs a history; those that do are {', '.join(PARTS)}{hint}")
     if record and settings.out is None:
         raise UserError("a history is kept in a run directory; name one with out")
     if again := [i for i in start.left if i in federation.ids]:

@@ -100,13 +100,15 @@ def stored_experiment(place: Run, instead: str = "") -> Experiment:
     A run from Python or over Flower has none; the message says what to call there ``instead``.
     """
     config = place.config
-    if "experiment" not in config:
+    if config.get("kind") == "python":
         over = "over Flower" if "flwr" in config.get("versions", {}) else "from Python"
         raise UserError(
             f"{place.path} was made {over}: its clients live in the program that made it, not in an experiment file."
             + ("" if place.finished else " It is not finished; continue it there, with resume=True.")
             + (f" Call there: {instead}" if instead else "")
         )
+    if "experiment" not in config:
+        raise UserError(f"{place.path / 'config.toml'} is damaged: it lacks [experiment], from which the run was made")
     return validate(config["experiment"], str(place.path / "config.toml"))
 
 
