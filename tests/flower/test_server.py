@@ -16,7 +16,7 @@ from federation.worlds import FORGET, clients, plain, start
 from fupareto import UserError, api, result
 from fupareto.evidence import certify
 from fupareto.federation import SimulatedFederation
-from fupareto.flower import nodes, server_app
+from fupareto.flower import FlowerFederation, nodes, server_app
 from fupareto.flower.order import Order
 from fupareto.flower.server import serve
 from fupareto.methods import FUPareto
@@ -93,6 +93,22 @@ def test_training_then_forgetting_then_forgetting_another(grid: LocalGrid, tmp_p
     assert all(torch.equal(kept[k], begun[k]) for k in kept)
     erased = serve(grid, order(trained.path, tmp_path / "erased", method="federaser", options="rounds=2"), plain)
     assert erased.summary["method"] == "federaser"
+
+
+def test_a_run_over_flower_is_audited_and_continued_by_the_same_calls(grid: LocalGrid, tmp_path: Path) -> None:
+    """With the federation at hand, or with one in this process that has the same clients."""
+    config = order(Path(), tmp_path / "training", forget="", method="fedavg", options="rounds=3 lr=0.2")
+    trained = serve(grid, {**config, "model": ""}, plain)
+    run = serve(grid, order(trained.path, tmp_path / "run", forget="c1", audit=False), plain)
+    assert run.audit is None
+    flower = FlowerFederation(grid, plain(), clients=6, timeout=5.0, patience=0.0)
+    found = fupareto.audit(flower, run.path, retrain=True)
+    assert (found["truth"]["rounds"], "notes" in found) == (3, False)  # as it was trained
+    assert run.audit == found
+    here = SimulatedFederation(plain(), clients(), 1)
+    assert fupareto.audit(here, run.path)["membership"] == found["membership"]
+    second = fupareto.unlearn(here, run.path, ["c4"], METHOD)
+    assert second.request == fupareto.Request(("c4",), left=("c1",))
 
 
 def test_the_truth_can_be_named(grid: LocalGrid, model: Path, tmp_path: Path) -> None:

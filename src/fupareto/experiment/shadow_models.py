@@ -1,4 +1,4 @@
-"""What would models look like that did, or did not, learn from a sample? Shadow models, for the stronger attacks.
+"""Shadow models, which did or did not learn from a sample, for the stronger attacks.
 
 Every shadow is trained like the model under audit. Those *with* the clients to be forgotten give each of them a random
 half of its samples, members and non-members together, to train on; the next one gets the other half, so over a pair

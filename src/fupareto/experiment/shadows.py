@@ -1,4 +1,4 @@
-"""Where do a run's shadow models come from? Made once, one process per core, kept beside the training they imitate.
+"""The shadow models of a run: made once, one process per core, kept beside the training they imitate.
 
     TRAINED/shadows/REQUEST/with-0007.safetensors     trained on a random half of every forget client's samples
     TRAINED/shadows/REQUEST/without-0007.safetensors  trained by the retained clients alone
