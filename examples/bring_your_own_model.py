@@ -44,7 +44,7 @@ def main() -> None:
     result = fupareto.unlearn(
         federation, model, forget=["west"], method=fupareto.FUPareto(lr=0.2, rounds=40, recovery_rounds=10)
     )
-    summary = result.audit()
+    summary = result.summary()
     for stage, measured in summary["stages"].items():
         print(f"{stage:10} forget accuracy {measured['forget_acc']:.3f}  retained accuracy {measured['r_acc']:.3f}")
     print(summary["verdict"])

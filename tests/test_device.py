@@ -14,7 +14,7 @@ from elsewhere import Elsewhere, another_device
 from federation.worlds import FEATURES, FORGET, IMAGES, Factory, clients, normed, plain, start
 from fupareto import UserError, api, serial
 from fupareto.audit import assemble
-from fupareto.federation import Local, Request, SimulatedFederation
+from fupareto.federation import Request, SimulatedFederation
 from fupareto.federation.history import History
 from fupareto.federation.recording import WithHistory
 from fupareto.federation.simulated import usable
@@ -142,8 +142,8 @@ def test_the_audit_and_its_report_are_the_same(tmp_path: Path, monkeypatch: pyte
     def run(federation: SimulatedFederation) -> list[Any]:
         result = api.unlearn(federation, start(), list(FORGET), method)
         again = api.unlearn(federation, start(), list(FORGET), find("retrain", {"rounds": 1}))
-        found = result.evidence(again.outcome.model("unlearned"), Local(0.1, 1, 9))
-        result.report(tmp_path / "report.html", found)
+        found = result.audit(training=FedAvg(lr=0.1, batch_size=9), reference=again.outcome.model("unlearned"))
+        result.report(tmp_path / "report.html")
         return [json.dumps({k: v for k, v in found.items() if k != "created"})]
 
     here, there = both(run)

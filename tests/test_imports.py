@@ -10,17 +10,22 @@ import pytest
 import fupareto
 
 ROOT = Path(fupareto.__file__).parent
-LOOP = {"run", "cli", "experiment", "flower", "api", "bench"}
+PROGRAMS = {"cli", "experiment", "flower", "bench"}
+LOOP = {"run", "api", "result", *PROGRAMS}
 FORBIDDEN: dict[str, set[str]] = {
     "pareto": {path.stem for path in ROOT.iterdir()} - {"pareto", "__init__"},
     "federation": {"methods", "audit", "report", "data", *LOOP},
     "methods": {"report", "data", "audit", *LOOP},
     "report": {"federation", "methods", "run", "experiment", "bench"},
     "data": {"federation", "methods", *LOOP},
-    "audit": {"methods", "report", *LOOP} - {"run"},
+    "audit": {"methods", "report", *LOOP},
     "tasks": {"federation", "methods", "audit", "report", "data", *LOOP},
     "evidence": {"cli", "experiment", "methods", "federation", "report", "audit"},
-    "run": {"cli", "experiment", "flower", "api", "bench", "report"},
+    "run": {"report", "data", "evidence", *LOOP} - {"run"},
+    "result": {"api", "data", "evidence", *PROGRAMS},
+    "api": {"report", "data", "evidence", *PROGRAMS},
+    "flower": {"cli", "experiment", "bench", "data", "report"},
+    "experiment": {"cli", "flower", "bench", "report"},
 }
 
 
@@ -60,6 +65,13 @@ def test_parts_import_only_what_is_below_them(name: str) -> None:
 def test_report_imports_no_torch() -> None:
     for path in files("report"):
         assert not {name for name in imports(path) if name.split(".")[0] == "torch"}, path
+
+
+def test_one_orchestrator_runs_methods() -> None:
+    """Experiments, Flower apps and shadow models go through the API; nothing else has the loop in its hands."""
+    loop = {"fupareto.run.loop", "fupareto.run.loop.run", "fupareto.run.execute"}
+    found = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py") if imports(path) & loop}
+    assert found == {"run/execute.py", "api.py", "result.py"}
 
 
 def test_nothing_imports_the_command_line() -> None:

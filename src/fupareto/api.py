@@ -1,30 +1,35 @@
-"""What does a program call? Bring a model and clients; train, forget, audit, report."""
+"""What programs call: train a federated model, make it forget, audit it.
+
+Everything that runs a method comes through here. ``experiment`` and ``flower`` build the inputs of :func:`learn` and
+:func:`answer`, for which :func:`train` and :func:`unlearn` are the doors from Python.
+"""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fupareto import parameters
-from fupareto.audit import assemble
-from fupareto.audit.assemble import Truth
 from fupareto.audit.checks import Thresholds
-from fupareto.errors import UserError
+from fupareto.errors import UserError, did_you_mean
 from fupareto.federation import Federation, Request, SimulatedFederation
-from fupareto.federation.collected import Local
 from fupareto.federation.history import PARTS, Plan
-from fupareto.federation.recording import record as recorded
 from fupareto.federation.samples import Samples, splits_of
 from fupareto.methods import FedAvg, FUPareto, Method
-from fupareto.report import render
-from fupareto.run import budget, loop
-from fupareto.run.directory import Memory, Run
-from fupareto.run.loop import Outcome, Watch
+from fupareto.methods.registry import chosen
+from fupareto.result import Model, Result, began
+from fupareto.run import execute
+from fupareto.run.execute import Progress, Settings
+from fupareto.run.loop import Watch
+from fupareto.run.start import Start
 from fupareto.versions import versions
+
+__all__ = ["Result", "answer", "audit", "learn", "simulate", "train", "unlearn"]
+
+Forget = Sequence[str] | Request
 
 
 def simulate(
@@ -34,92 +39,28 @@ def simulate(
     fresh: Callable[[int], nn.Module] | None = None,
     device: str | torch.device = "cpu",
 ) -> SimulatedFederation:
-    """Return a federation in this process; ``clients`` maps an id to its train and test set.
+    """Return a federation in this process.
 
-    Some methods start from new models. They are made by resetting the layers of ``model``, or by ``fresh``, a function
-    of a seed. With a ``device`` such as "cuda", data and models are moved there.
+    Args:
+        model: The model that clients train; only its architecture and what is frozen in it matter.
+        clients: For every id its train and its test set.
+        workers: Clients that compute at once; by default one per core.
+        fresh: A function of a seed that returns a new model, for methods that start anew; by default the layers of
+            ``model`` are reset.
+        device: Where data and models are, such as "cuda".
     """
+    if not isinstance(model, nn.Module):
+        raise UserError(f"model must be an nn.Module, not a {type(model).__name__}")
+    if not isinstance(clients, Mapping):
+        raise UserError(f"clients must map an id to a train and a test set, not be a {type(clients).__name__}")
     held = {str(i): splits_of(i, both) for i, both in clients.items()}
     return SimulatedFederation(model, held, workers, fresh, device)
 
 
-@dataclasses.dataclass
-class Result:
-    """A finished run: its models by stage, its rounds, its audit and its report."""
-
-    outcome: Outcome
-    method: Method
-    seed: int
-    _summary: dict[str, Any] | None = None
-
-    @property
-    def _versions(self) -> dict[str, str]:
-        return versions(self.outcome.federation.packages)
-
-    @property
-    def rounds(self) -> list[dict[str, Any]]:
-        """Return one record per round."""
-        return self.outcome.place.rounds()
-
-    def model(self, stage: str | None = None) -> dict[str, Tensor]:
-        """Return the weights of a stage as a state dict has them, by default of the model to keep."""
-        tensors = self.outcome.place.load_model(stage or self.audit()["final"])
-        if tensors is None:
-            raise UserError(f"the run has no {stage} model")
-        return tensors
-
-    def audit(self) -> dict[str, Any]:
-        """Measure the models, once, and return the summary (the keys of ``summary.json``)."""
-        if self._summary is None:
-            name = self.outcome.place.path.name if isinstance(self.outcome.place, Run) else ""
-            facts = {"name": name, "method": self.method.name, "dataset": "yours", "model": "yours", "seed": self.seed}
-            created = datetime.now(UTC).isoformat(timespec="seconds")
-            self._summary = loop.summarise(self.outcome, {**facts, "versions": self._versions, "created": created})
-            if isinstance(self.outcome.place, Run):
-                self.outcome.place.save_summary(self._summary)
-        return self._summary
-
-    def evidence(
-        self,
-        retrained: Tensor | nn.Module | None = None,
-        training: Local | None = None,
-        thresholds: Thresholds | None = None,
-    ) -> dict[str, Any]:
-        """Attack the models and return the audit (the keys of ``audit.json``), with its verdict.
-
-        With a model that was ``retrained`` without the forgotten data it is compared with that; with the way in which
-        clients train as well, it is seen how soon both learn them again.
-        """
-        if not self.outcome.sides[0]:
-            raise UserError("nothing was forgotten, so there is nothing to show; audit the result of unlearn()")
-        truth = None
-        if retrained is not None:
-            unknown = dict.fromkeys(("rounds", "seconds", "bytes_up", "bytes_down"))
-            truth = Truth(_vector(self.outcome.federation, retrained), unknown)
-        found = assemble.audit(
-            self.outcome, self.audit(), seed=self.seed, retrained=truth, local=training, thresholds=thresholds
-        )
-        self._summary = assemble.with_membership(self.audit(), found)
-        if isinstance(self.outcome.place, Run):
-            self.outcome.place.save_audit(found)
-            self.outcome.place.save_summary(self._summary)
-        return found
-
-    def report(self, path: str | Path, evidence: Mapping[str, Any] | None = None) -> Path:
-        """Write the HTML report, with the ``evidence`` if it is given."""
-        config = {"method": {"name": self.method.name, **dataclasses.asdict(self.method)}, "seed": self.seed}
-        page = render(self.audit(), self.rounds, config, dict(evidence) if evidence else None)
-        try:
-            Path(path).write_text(page, encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"cannot write {path}: {error.strerror}") from error
-        return Path(path)
-
-
 def train(
     federation: Federation,
-    w0: Tensor | nn.Module,
-    method: Method | None = None,
+    w0: Model,
+    method: Method | str | None = None,
     *,
     seed: int = 0,
     out: str | Path | None = None,
@@ -129,76 +70,168 @@ def train(
     measure_every: int = 1,
     watch: Watch | None = None,
 ) -> Result:
-    """Train a model with everybody, by FedAvg unless another method is given; with ``out``, into a run directory.
+    """Train a model with everybody.
 
-    Methods named in ``record`` (federaser, fupga, fedau) will find what they need in its ``history``: FedEraser the
-    local models of ``keep`` rounds, FedAU a second head of every client, for nobody knows yet who will leave.
+    Args:
+        federation: Who trains.
+        w0: The model to start from: an nn.Module, its state dict, a flat tensor, the path of a .safetensors file, the
+            directory of a finished run, or a Result.
+        method: FedAvg with its defaults unless another is given.
+        seed: Everything random comes from it.
+        out: A run directory to write; without it the run is kept in memory.
+        resume: Continue the run that ``out`` holds.
+        record: Methods (federaser, fupga, fedau) that will find what they need in the run's ``history``.
+        keep: Rounds of which FedEraser will find the local models.
+        measure_every: Rounds from one measurement of the model to the next; 0 measures the last one.
+        watch: Called with every round's record.
     """
-    method = method or FedAvg()
-    w = _vector(federation, w0)
-    if unknown := [part for part in record if part not in PARTS]:
-        raise UserError(f"no method {', '.join(unknown)} needs a history; those that do are {', '.join(PARTS)}")
-    if record and out is None:
-        raise UserError("a history is kept in a run directory; name one with out")
-    budget.check(method, federation, 0, len(federation.ids))
-    place = _place(out, method, None, seed, resume, federation)
-    if isinstance(place, Run):
-        heads = federation.ids if "fedau" in record else ()
-        plan = Plan(tuple(dict.fromkeys(record)), federation.ids, method.budget, keep, heads, seed)
-        federation = recorded(federation, place.path / "history", plan)
-    outcome = loop.run(method, federation, w, None, seed=seed, place=place, measure_every=measure_every, watch=watch)
-    return Result(outcome, method, seed)
+    start = began(federation, w0)
+    method, label = chosen(method, FedAvg, start.training)
+    settings = _settings(federation, method, label, start, seed, out)
+    settings = dataclasses.replace(settings, resume=resume, measure_every=measure_every, progress=_watched(watch))
+    return learn(federation, start, method, settings, record=record, keep=keep)
 
 
 def unlearn(
     federation: Federation,
-    w0: Tensor | nn.Module,
-    forget: Sequence[str] | Request,
-    method: Method | None = None,
+    w0: Model,
+    forget: Forget,
+    method: Method | str | None = None,
     *,
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
+    attack: bool = False,
     measure_every: int = 1,
     watch: Watch | None = None,
 ) -> Result:
-    """Forget the clients ``forget``, starting from ``w0``; with ``out``, into a run directory that can be resumed.
+    """Make a model forget, and keep it useful for the retained clients.
 
-    Samples and classes are forgotten by ``Request(samples={"a": (0, 17)})`` and ``Request(classes=(4,))``.
+    Args:
+        federation: All clients, those to be forgotten among them.
+        w0: The model that is to forget: an nn.Module, its state dict, a flat tensor, the path of a .safetensors file,
+            the directory of a finished run, or a Result. After a run, who was forgotten before takes part no more, and
+            the history of its training is at hand.
+        forget: The clients to forget, or a Request: ``Request(samples={"a": (0, 17)})``, ``Request(classes=(4,))``.
+        method: FUPareto with its defaults unless another is given; also by name, such as "fedosd" or "fupareto:paper".
+        seed: Everything random comes from it.
+        out: A run directory to write; without it the run is kept in memory.
+        resume: Continue the run that ``out`` holds.
+        attack: Audit the models before the run counts as finished, as :meth:`Result.audit` does later.
+        measure_every: Rounds from one measurement of the model to the next; 0 measures the last one of a stage.
+        watch: Called with every round's record.
     """
+    request = _request(forget)
+    start = began(federation, w0)
+    method, label = chosen(method, FUPareto, start.training)
+    request = dataclasses.replace(request, left=tuple(dict.fromkeys((*start.left, *request.left))))
+    federation = federation.divided(request)
+    settings = _settings(federation, method, label, start, seed, out)
+    settings = dataclasses.replace(settings, resume=resume, measure_every=measure_every, progress=_watched(watch))
+    return answer(federation, start, request, method, settings, attack=attack)
+
+
+def audit(
+    federation: Federation,
+    run: str | Path | Result,
+    *,
+    retrain: bool = False,
+    training: FedAvg | None = None,
+    reference: Model | None = None,
+    thresholds: Thresholds | Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """Audit a finished run with the federation at hand, write audit.json and summary.json, and return the audit.
+
+    Args:
+        federation: The clients that the run was made with.
+        run: The run directory.
+        retrain: Compare with a model that is retrained without the forgotten data, into ``retrained`` in the run.
+        training: How to retrain, where the run does not say how its first model was trained.
+        reference: A retrained model to compare with, in any form that ``w0`` may have.
+        thresholds: Where a number is good enough.
+    """
+    result = run if isinstance(run, Result) else Result.load(federation, run)
+    return result.audit(retrain, training, reference, thresholds)
+
+
+def learn(
+    federation: Federation,
+    start: Start,
+    method: Method,
+    settings: Settings,
+    *,
+    record: Sequence[str] = (),
+    keep: int = 100,
+    about: Request | None = None,
+) -> Result:
+    """Train a model as ``settings`` say; it is measured against ``about``, a request to come."""
+    if unknown := [part for part in record if part not in PARTS]:
+        hint = did_you_mean(unknown[0], PARTS)
+        raise UserError(f"no method {', '.join(unknown)} needs a history; those that do are {', '.join(PARTS)}{hint}")
+    if record and settings.out is None:
+        raise UserError("a history is kept in a run directory; name one with out")
+    if again := [i for i in start.left if i in federation.ids]:
+        raise UserError(
+            f"the model has forgotten {', '.join(again)}, and training would teach it their data again; train a "
+            "federation without them"
+        )
+    heads = (about.clients if about else federation.ids) if "fedau" in record else ()
+    plan = Plan(tuple(dict.fromkeys(record)), federation.ids, method.budget, keep, heads, settings.seed)
+    outcome = execute.train(federation, start, method, settings, about=about, plan=plan)
+    return _ended(Result(outcome, None, settings.seed, settings.facts), settings)
+
+
+def answer(
+    federation: Federation,
+    start: Start,
+    request: Request,
+    method: Method,
+    settings: Settings,
+    *,
+    attack: bool = False,
+) -> Result:
+    """Answer a request as ``settings`` say, in a federation that is divided for it already."""
+    outcome = execute.answer(federation, start, request, method, settings)
+    result = Result(outcome, request, settings.seed, settings.facts)
+    if attack and not outcome.place.finished:
+        result.audit()
+    return _ended(result, settings)
+
+
+def _ended(result: Result, settings: Settings) -> Result:
+    """Measure a run that is kept in a directory: its summary says that it is finished."""
+    if settings.out is not None:
+        result.summary()
+    return result
+
+
+def _settings(
+    federation: Federation, method: Method, label: str, start: Start, seed: int, out: str | Path | None
+) -> Settings:
+    """Return what a run from Python says of itself."""
+    place = None if out is None else Path(out)
+    known = versions(federation.packages)
+    config = {
+        "kind": "python",
+        "method": {"name": label, **dataclasses.asdict(method)},
+        "seed": seed,
+        "training": dataclasses.asdict(start.training) if start.training else None,
+        "trained": str(start.source) if start.source else None,
+        "versions": known,
+    }
+    facts = {"name": place.name if place else "", "method": label, "dataset": "yours", "model": "yours"}
+    return Settings(seed, place, config=config, facts={**facts, "seed": seed, "versions": known})
+
+
+def _request(forget: Any) -> Request:
+    if isinstance(forget, Request):
+        return forget
     if isinstance(forget, str):
         raise UserError(f"forget takes a list of clients: forget=[{forget!r}]")
-    method = method or FUPareto()
-    w = _vector(federation, w0)
-    request = forget if isinstance(forget, Request) else Request(tuple(dict.fromkeys(map(str, forget))))
-    federation = federation.divided(request)
-    budget.check(method, federation, *map(len, request.sides(federation.ids)))
-    if out is not None:
-        method.init(federation, w, request, seed)  # a request that it cannot answer should leave nothing behind
-    place = _place(out, method, request, seed, resume, federation)
-    begun = place.load_model("initial")
-    if begun is not None and not torch.equal(federation.layout.flat(begun), w.cpu()):
-        raise UserError(f"{out} began from another initial model; resume it with that one, or choose another out")
-    outcome = loop.run(method, federation, w, request, seed=seed, place=place, measure_every=measure_every, watch=watch)
-    return Result(outcome, method, seed)
+    if isinstance(forget, Mapping | Tensor) or not hasattr(forget, "__iter__"):
+        raise UserError(f"forget takes a list of clients or a Request, not a {type(forget).__name__}")
+    return Request(tuple(dict.fromkeys(map(str, forget))))
 
 
-def _place(
-    out: str | Path | None, method: Method, request: Request | None, seed: int, resume: bool, federation: Federation
-) -> Run | Memory:
-    """Return where a run is kept: a directory, if one is named."""
-    if out is None:
-        return Memory()
-    about = {"name": method.name, **dataclasses.asdict(method)}
-    config = {"kind": "python", "method": about, "seed": seed, "versions": versions(federation.packages)}
-    return Run.make(Path(out), config, request.to_json() if request else None, resume)
-
-
-def _vector(federation: Federation, w0: Tensor | nn.Module) -> Tensor:
-    w = (parameters.read(w0) if isinstance(w0, nn.Module) else w0.detach().float()).to(federation.device)
-    size = federation.layout.size
-    if tuple(w.shape) != (size,):
-        raise UserError(f"the initial model has shape {tuple(w.shape)}, but the federation's model has {size} numbers")
-    if not bool(torch.isfinite(w).all()):
-        raise UserError("the initial model has numbers that are not finite; train it again, at a lower rate")
-    return w
+def _watched(watch: Watch | None) -> Progress:
+    return lambda title, rounds: nullcontext(watch)

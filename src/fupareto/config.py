@@ -1,12 +1,14 @@
-"""What is an experiment? A TOML file, validated; an empty one is the demo on the embedded digits."""
+"""Experiment files: TOML, validated; an empty one is the demo on the embedded digits."""
 
+import re
 import tomllib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from fupareto.errors import UserError
+from fupareto.errors import UserError, did_you_mean
 
 
 class _Section(BaseModel):
@@ -114,7 +116,10 @@ class Experiment(_Section):
 
 def load(path: Path) -> Experiment:
     """Read an experiment file; a relative .npz path is relative to the file."""
-    experiment = validate(read(path, "experiment file"), str(path))
+    raw = read(path, "experiment file")
+    if is_bench(raw):
+        raise UserError(f"{path} is a bench file, which compares methods; run it with: fupareto bench {path}")
+    experiment = validate(raw, str(path))
     source = experiment.data.source
     if source.endswith(".npz") and not Path(source).is_absolute():
         data = experiment.data.model_copy(update={"source": str((path.parent / source).resolve())})
@@ -139,17 +144,40 @@ def validate(raw: dict[str, Any], where: str) -> Experiment:
     try:
         return Experiment.model_validate(raw)
     except ValidationError as error:
-        raise UserError(explain(error, where)) from error
+        raise UserError(explain(error, where, Experiment)) from error
 
 
-def explain(error: ValidationError, where: str) -> str:
-    """Say in a line per mistake where it is and what would be right."""
+def is_bench(raw: dict[str, Any]) -> bool:
+    """Return whether plain values are those of a bench file."""
+    return not {"experiment", "settings", "methods"}.isdisjoint(raw)
+
+
+def explain(error: ValidationError, where: str, model: type[BaseModel]) -> str:
+    """Say in a line per mistake where it is and what would be right; ``model`` is what was read."""
     lines = []
     for mistake in error.errors():
         key = ".".join(str(part) for part in mistake["loc"] if part not in ("int", "list[str]")) or "the file"
         if mistake["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-            lines.append(f"  {key}: unknown key")
+            lines.append(f"  {key}: unknown key{did_you_mean(mistake['loc'][-1], _known(model, mistake['loc']))}")
         else:
             message = mistake["msg"].removeprefix("Value error, ")
+            if mistake["type"] == "literal_error":
+                message += did_you_mean(mistake["input"], re.findall("'([^']*)'", mistake["ctx"]["expected"]))
             lines.append(f"  {key} = {mistake['input']!r}: {message}" if key != "the file" else f"  {message}")
     return f"{where} is not right:\n" + "\n".join(dict.fromkeys(lines))
+
+
+def _known(model: type[BaseModel], loc: Sequence[int | str]) -> list[str]:
+    """Return the keys that there are beside the one at ``loc``, which names sections, list positions and names."""
+    for part in loc[:-1]:
+        found = model.model_fields.get(str(part))
+        if found is not None:
+            model = next(_sections(found.annotation), model)
+    return list(model.model_fields)
+
+
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _sections(inner)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fupareto.errors import UserError
+from fupareto.errors import UserError, did_you_mean
 from fupareto.randomness import derive
 
 Shape = tuple[int, ...]  # of one sample: (channels, height, width) or (features,)
@@ -201,7 +201,8 @@ def check_outputs(module: nn.Module, shape: Shape, classes: int | None = None) -
 def _imported(name: str) -> Callable[[Shape, int], nn.Module]:
     module, _, function = name.partition(":")
     if not function:
-        raise UserError(f"unknown model '{name}'; there are {', '.join(MODELS)}, or package.module:function")
+        hint = did_you_mean(name, MODELS)
+        raise UserError(f"unknown model '{name}'; there are {', '.join(MODELS)}, or package.module:function{hint}")
     try:
         found = getattr(importlib.import_module(module), function)
     except Exception as error:  # a user's module may raise anything

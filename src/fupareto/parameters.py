@@ -1,4 +1,4 @@
-"""How does a module become one flat float32 vector and back? The only place that knows nn.Module internals.
+"""A module as one flat float32 vector and back: the only place that knows nn.Module internals.
 
 The vector holds the trainable parameters in ``named_parameters`` order, then the floating-point buffers
 (running statistics). A buffer's gradient is zero by definition, so whatever moves along gradients leaves
@@ -8,7 +8,7 @@ Frozen parameters and integer buffers are part of the module that every client a
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -30,12 +30,23 @@ def _entries(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Names and shapes of a module's entries, in the order of the flat vector."""
+    """Names and shapes of a module's entries, in the order of the flat vector.
+
+    Attributes:
+        names: Of the entries.
+        shapes: Of the entries.
+        trainable: How many leading numbers of the vector have a gradient.
+        size: Numbers of the vector.
+        shared: Further names of entries that the module has under several (tied weights).
+        fixed: What else a state dict has: frozen parameters and integer buffers, as the module has them.
+    """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
-    trainable: int  # leading entries of the vector that have a gradient
+    trainable: int
     size: int
+    shared: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    fixed: Mapping[str, Tensor] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, module: nn.Module) -> "Layout":
@@ -46,11 +57,14 @@ class Layout:
             raise UserError(
                 "the model has no trainable parameter; check requires_grad, or pass a model with weights to learn"
             )
+        shared, fixed = _others(module, dict(entries))
         return cls(
             names=tuple(name for name, _ in entries),
             shapes=tuple(tuple(t.shape) for _, t in entries),
             trainable=trainable,
             size=sum(t.numel() for _, t in entries),
+            shared=shared,
+            fixed=fixed,
         )
 
     def named(self, w: Tensor) -> dict[str, Tensor]:
@@ -67,6 +81,11 @@ class Layout:
                     f"the weights of '{name}' have shape {tuple(tensors[name].shape)}, the model's have {shape}"
                 )
         return torch.cat([tensors[name].detach().float().reshape(-1) for name in self.names])
+
+    def state_dict(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the tensors of :meth:`named` with everything else that ``load_state_dict`` wants."""
+        found = {**tensors, **{name: tensors[other] for name, other in self.shared.items()}}
+        return {**found, **{name: t.clone() for name, t in self.fixed.items()}}
 
     def head(self) -> "Head":
         """Return where the last dense layer lies in the vector: the last matrix, and the bias behind it."""
@@ -85,6 +104,21 @@ class Layout:
     def _cut(self, w: Tensor) -> list[Tensor]:
         sizes = [int(torch.Size(shape).numel()) for shape in self.shapes]
         return [part.view(shape) for part, shape in zip(torch.split(w, sizes), self.shapes, strict=True)]
+
+
+def _others(module: nn.Module, entries: Mapping[str, Tensor]) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Return what else a state dict has: other names of the entries, and tensors that are not in the vector."""
+    by_storage = {(t.data_ptr(), t.shape, t.stride()): name for name, t in entries.items()}
+    shared, fixed = {}, {}
+    for name, t in module.state_dict().items():
+        if name in entries or not isinstance(t, Tensor):
+            continue
+        same = by_storage.get((t.data_ptr(), t.shape, t.stride())) if t.numel() else None
+        if same is None:
+            fixed[name] = t.clone() if not t.is_floating_point() else t
+        else:
+            shared[name] = same
+    return shared, fixed
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ import torch
 
 from fupareto.audit import summary
 from fupareto.audit.forgetting import forgetting
+from fupareto.audit.measure import measure
+from fupareto.audit.summary import conclude
 from fupareto.audit.utility import utility
 from fupareto.federation.collected import Evaluation
 from fupareto.federation.questions import Answer, Failure
 from fupareto.federation.simulated import SimulatedFederation
-from fupareto.run.loop import conclude
 
 Counts = dict[str, dict[str, float]]
 
@@ -186,7 +187,7 @@ def test_measuring_a_model() -> None:
     }
     splits["a"]["trigger"] = (x, torch.tensor([2, 2, 2, 0]))
     w = torch.tensor([0.0] * 6 + [1.0, 0.0, 0.0])
-    found, missing = summary.measure(Deaf(model, splits), w, w + 2, ["a"], ["b", "c"])
+    found, missing = measure(Deaf(model, splits), w, w + 2, ["a"], ["b", "c"])
     assert missing == {"b": "timed out"}
     assert (found["asr"], found["asr_max"], found["forget_acc"]) == (0.25, 0.25, 0.25)
     assert (found["r_acc"], found["r_acc_std"], found["r_acc_min"]) == (0.5, 0.0, 0.5)

@@ -65,6 +65,15 @@ def test_an_attack_of_your_own(small: Path) -> None:
         assert all(0 <= auc <= 1 for auc in aucs.values())
 
 
+def test_an_attack_of_your_own_without_a_run(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "examples/attack_of_your_own.py"
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (told,) = json.loads(done.stdout).values()
+    assert all(0 <= auc <= 1 for aucs in told.values() for auc in aucs.values())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_auditing_again_changes_nothing_but_the_time(call: Call, run: Path) -> None:
     before = audit_of(run)
     assert call("audit", run, *QUIET).code == 0

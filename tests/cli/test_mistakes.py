@@ -11,6 +11,7 @@ import pytest
 from .commands import EXPERIMENT, files, fupareto
 
 Mistake = Callable[..., str]
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
 def write(text: str, name: str = "experiment.toml") -> str:
@@ -60,6 +61,38 @@ def npz(**arrays: object) -> str:
 )
 def test_experiment_file(mistake: Mistake, text: str, says: tuple[str, ...]) -> None:
     mistake("train", write(text), "--out", "run", says=says)
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("sed = 1", "seed"),
+        ("[trian]\nrounds = 3", "train"),
+        ("[train]\nround = 3", "rounds"),
+        ("[train]\nrecord = ['federasr']", "federaser"),
+        ("[partition]\nkind = 'dirichlett'", "dirichlet"),
+        ("data.source = 'fashion-mnits'", "fashion-mnist"),
+        ("data.source = 'CIFAR10'", "cifar10"),
+        ("model = 'lenet6'", "lenet5"),
+        ("unlearn.method = 'fuparetto'", "fupareto"),
+        ("unlearn.method = 'fupareto:papers'", "paper"),
+    ],
+)
+def test_misspelt_names_get_a_hint(mistake: Mistake, text: str, near: str) -> None:
+    mistake("train", write(text), "--out", "run", says=(f"did you mean '{near}'?",))
+
+
+def test_misspelt_commands_and_downloads_get_a_hint(mistake: Mistake) -> None:
+    mistake("trian", says=("Did you mean 'train'?",))
+    mistake("data", "get", "cifar-10", says=("did you mean 'cifar10'?",))
+
+
+def test_files_for_another_command(mistake: Mistake) -> None:
+    shutil.copy(EXPERIMENTS / "table1-fmnist.toml", "table1-fmnist.toml")
+    shutil.copy(EXPERIMENTS / "demo.toml", "demo.toml")
+    said = ("table1-fmnist.toml is a bench file", "fupareto bench table1-fmnist.toml")
+    mistake("train", "table1-fmnist.toml", "--out", "run", says=said)
+    mistake("bench", "demo.toml", says=("demo.toml is an experiment file", "fupareto train demo.toml --out"))
 
 
 def test_every_wrong_key_is_named_at_once(mistake: Mistake) -> None:
@@ -179,7 +212,7 @@ def test_not_a_run_directory(mistake: Mistake, small: Path, command: str) -> Non
     mistake(command, "later", *out, says=("later/config.toml is damaged", "Expected ']'"))
     write("format = 1", "later/config.toml")
     if command == "unlearn":
-        mistake(command, "later", *out, says=("later is not a finished run",))
+        mistake(command, "later", *out, says=("later/config.toml is damaged", "lacks [experiment]"))
 
 
 @pytest.mark.parametrize("command", ["unlearn", "audit", "report", "compare"])
@@ -316,7 +349,7 @@ def test_installed_script_says_it_too(tmp_path: Path) -> None:
     (tmp_path / "experiment.toml").write_text("sed = 1\n")
     ended = fupareto("train", "experiment.toml", "--out", "run", cwd=tmp_path)
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err == "Error: experiment.toml is not right:\n  sed: unknown key\n"
+    assert ended.err == "Error: experiment.toml is not right:\n  sed: unknown key; did you mean 'seed'?\n"
     assert list(files(tmp_path)) == ["experiment.toml"]
 
 

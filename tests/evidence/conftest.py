@@ -50,10 +50,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     everybody = federation(*"abcd")
     first = fupareto.unlearn(everybody, model(), ["a"], METHOD, out=place / "first")
     start = everybody.layout.flat(first.model())
-    second = fupareto.unlearn(federation(*"bcd"), start, ["b"], METHOD, out=place / "second")
-    other = fupareto.unlearn(everybody, model(), ["c"], METHOD, out=place / "other")
-    for result in (first, second, other):
-        result.audit()
+    fupareto.unlearn(federation(*"bcd"), start, ["b"], METHOD, out=place / "second")
+    fupareto.unlearn(everybody, model(), ["c"], METHOD, out=place / "other")
     (place / "first/audit.json").write_text(json.dumps(AUDIT, indent=2))
     return place
 

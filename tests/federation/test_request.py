@@ -272,7 +272,7 @@ def test_an_engine_that_cannot_divide_its_clients_says_so() -> None:
 def test_from_python() -> None:
     method = FUPareto(rounds=2, recovery_rounds=0)
     result = fupareto.unlearn(federation(), torch.zeros(15), Request(classes=(2,)), method)
-    assert result.audit()["forget"] == ["0/forget", "1/forget", "2/forget"]
+    assert result.summary()["forget"] == ["0/forget", "1/forget", "2/forget"]
     whole = federation()
     assert whole.divided(Request(("1",))) is whole
 

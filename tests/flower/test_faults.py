@@ -149,7 +149,7 @@ def test_a_killed_node_is_named_and_the_run_goes_on() -> None:
 
     result = api.unlearn(federation, W, list(FORGET), METHOD, watch=kill)
     assert [r["missing"] for r in result.rounds] == [{}, {}, *[{"c0": "is not connected"}] * 3]
-    summary = result.audit()
+    summary = result.summary()
     assert summary["missing"] == {"c0": "is not connected"}
     assert summary["status"] == "complete"  # those who must be forgotten were measured
 
@@ -167,7 +167,7 @@ def test_one_that_comes_back_as_another_node_takes_part_again() -> None:
     result = api.unlearn(federation, W, list(FORGET), METHOD, watch=come_and_go)
     missing = [set(r["missing"]) for r in result.rounds]
     assert missing == [set(), {"c0"}, {"c0"}, set(), set()]
-    assert result.audit()["missing"] == {}
+    assert result.summary()["missing"] == {}
 
 
 def test_nobody_takes_the_place_of_a_client_that_answers() -> None:
@@ -206,10 +206,10 @@ def test_a_forget_client_that_is_gone_is_never_called_forgotten(who: tuple[str, 
     for i in who:
         grid.stop(i)
     result = api.unlearn(federation, W, list(FORGET), METHOD)
-    summary = result.audit()
+    summary = result.summary()
     assert summary["status"] == "unverified"
     assert set(summary["missing"]) == set(who)
-    found = result.evidence()
+    found = result.audit()
     assert not any(c["result"] == "shown" and "forgotten" in c["claim"].lower() for c in found["verdict"]["checks"])
     for i in who:
         assert i in summary["verdict"]

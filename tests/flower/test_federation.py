@@ -111,7 +111,7 @@ def test_every_method_is_bit_identical(name: str, tmp_path: Path) -> None:
         mine, theirs = (r.outcome.model(stage) for r in results)
         assert (mine is None) == (theirs is None)
         assert mine is None or theirs is None or torch.equal(mine, theirs)
-    assert results[0].audit()["stages"] == results[1].audit()["stages"]
+    assert results[0].summary()["stages"] == results[1].summary()["stages"]
 
 
 def test_names_are_in_their_natural_order() -> None:

@@ -13,10 +13,10 @@ from flwr.app import Context, Message, RecordDict
 
 import fupareto
 from federation.worlds import FORGET, clients, plain, start
-from fupareto import UserError, api
+from fupareto import UserError, api, result
 from fupareto.evidence import certify
 from fupareto.federation import SimulatedFederation
-from fupareto.flower import nodes, server, server_app
+from fupareto.flower import FlowerFederation, nodes, server_app
 from fupareto.flower.order import Order
 from fupareto.flower.server import serve
 from fupareto.methods import FUPareto
@@ -34,7 +34,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
     """Nobody is waited for, and figures are drawn in one test only: they take seconds."""
     monkeypatch.setattr(nodes, "MEETING", 0.0)
     if "drawn" not in request.fixturenames:
-        monkeypatch.setattr(server, "render", lambda *_: "<html></html>")
+        monkeypatch.setattr(result, "render", lambda *_: "<html></html>")
 
 
 @pytest.fixture
@@ -67,10 +67,10 @@ def test_a_request_is_answered_as_in_simulation(grid: LocalGrid, model: Path, tm
         mine, theirs = run.load_model(stage), here.model(stage)
         assert mine is not None
         assert all(torch.equal(mine[k], theirs[k]) for k in theirs)
-    evidence = here.evidence()
-    assert run.summary["stages"] == here.audit()["stages"]
+    audit = here.audit()
+    assert run.summary["stages"] == here.summary()["stages"]
     assert run.audit is not None
-    assert run.audit["membership"] == evidence["membership"]
+    assert run.audit["membership"] == audit["membership"]
     assert run.summary["versions"].keys() == {"fupareto", "torch", "numpy", "flwr", "python"}
     page = (run.path / "report.html").read_text()
     assert "<svg" in page
@@ -93,6 +93,22 @@ def test_training_then_forgetting_then_forgetting_another(grid: LocalGrid, tmp_p
     assert all(torch.equal(kept[k], begun[k]) for k in kept)
     erased = serve(grid, order(trained.path, tmp_path / "erased", method="federaser", options="rounds=2"), plain)
     assert erased.summary["method"] == "federaser"
+
+
+def test_a_run_over_flower_is_audited_and_continued_by_the_same_calls(grid: LocalGrid, tmp_path: Path) -> None:
+    """With the federation at hand, or with one in this process that has the same clients."""
+    config = order(Path(), tmp_path / "training", forget="", method="fedavg", options="rounds=3 lr=0.2")
+    trained = serve(grid, {**config, "model": ""}, plain)
+    run = serve(grid, order(trained.path, tmp_path / "run", forget="c1", audit=False), plain)
+    assert run.audit is None
+    flower = FlowerFederation(grid, plain(), clients=6, timeout=5.0, patience=0.0)
+    found = fupareto.audit(flower, run.path, retrain=True)
+    assert (found["truth"]["rounds"], "notes" in found) == (3, False)  # as it was trained
+    assert run.audit == found
+    here = SimulatedFederation(plain(), clients(), 1)
+    assert fupareto.audit(here, run.path)["membership"] == found["membership"]
+    second = fupareto.unlearn(here, run.path, ["c4"], METHOD)
+    assert second.request == fupareto.Request(("c4",), left=("c1",))
 
 
 def test_the_truth_can_be_named(grid: LocalGrid, model: Path, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import torch
 
 from fupareto.errors import UserError
 from fupareto.methods.base import State
-from fupareto.run.directory import Memory, Run, without_none
+from fupareto.run.directory import Run, without_none
+from fupareto.run.in_memory import MemoryRun
 
 CONFIG = {"kind": "train", "experiment": {"seed": 3, "samples": None, "rates": (0.5, 0.25)}, "versions": {"torch": "2"}}
 REQUEST = {"clients": ["3", "<script>"]}
@@ -211,7 +212,7 @@ def test_checkpoint_of_another_method(run: Run) -> None:
 
 
 def test_memory_keeps_the_same() -> None:
-    memory = Memory()
+    memory = MemoryRun()
     memory.append({"round": 1})
     memory.save_model("initial", {"w": torch.ones(2)})
     memory.save_state(state(1))

@@ -180,11 +180,14 @@ def test_training_again_gives_the_same_bytes(finished: Path, tmp_path: Path) -> 
 
 def test_audit_of_a_run_that_is_not_finished_or_not_ours(finished: Path, tmp_path: Path) -> None:
     run = Run.create(tmp_path / "python", {"kind": "python", "seed": 0}, {"clients": ["1"]})
-    with pytest.raises(UserError, match="has not come to its end"):
+    with pytest.raises(UserError, match=r"made from Python.* not finished.* resume=True"):
         experiment.audit(run)
     run.save_summary(Run.open(finished / "unlearn").summary)
-    with pytest.raises(UserError, match="made from Python"):
+    with pytest.raises(UserError, match=r"made from Python.*fupareto\.audit\(federation, \".*python\"\)"):
         experiment.audit(run)
+    begun = Run.create(tmp_path / "begun", Run.open(finished / "unlearn").config, {"clients": ["1"]})
+    with pytest.raises(UserError, match="has not come to its end"):
+        experiment.audit(begun)
 
 
 def test_method_without_a_name_for_its_stage_is_measured(finished: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How is a run audited? Attacks, distance to the truth, relearning, exclusivity, and the verdict, into audit.json."""
+"""The audit of a run: attacks, distance to a retrained model, relearning, exclusivity, and the verdict."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,14 +12,12 @@ from fupareto.audit.attacks import membership
 from fupareto.audit.attacks.outputs import MEMBERS, NONMEMBERS, outputs
 from fupareto.audit.attacks.shadowed import Attacks, Shadowed, stronger
 from fupareto.audit.checks import Thresholds
+from fupareto.audit.measure import measure
 from fupareto.audit.retrained import distance
-from fupareto.audit.summary import measure
 from fupareto.federation.collected import Local
 from fupareto.federation.contract import Federation
 from fupareto.randomness import stream
-from fupareto.run.loop import Outcome
 from fupareto.tally import with_tally
-from fupareto.vocabulary import STAGES
 
 RELEARNING_ROUNDS = 50
 SLOWLY = 0.1  # relearning is at this share of the training's rate: at the full one it takes a round or two
@@ -34,7 +32,10 @@ class Truth:
 
 
 def audit(
-    outcome: Outcome,
+    federation: Federation,
+    models: Mapping[str, Tensor],
+    sides: tuple[Sequence[str], Sequence[str]],
+    rounds: Sequence[Mapping[str, Any]],
     summary: Mapping[str, Any],
     *,
     seed: int = 0,
@@ -43,13 +44,22 @@ def audit(
     shadowed: Shadowed | None = None,
     thresholds: Thresholds | None = None,
 ) -> dict[str, Any]:
-    """Audit a run that was measured; ``local`` is how its clients train, for relearning.
+    """Attack the models of a run that was measured and return the audit, as audit.json has it.
 
-    Attacks are made on every model of the run, and on the retrained one beside them.
+    Args:
+        federation: The clients, as they were when the request was answered.
+        models: The flat model of every stage; the retrained one is attacked beside them.
+        sides: The forget clients and the retained clients.
+        rounds: The lines of rounds.jsonl.
+        summary: What was measured, as summary.json has it.
+        seed: Seed of the attacks' random streams.
+        retrained: A model that was trained without what had to be forgotten, to compare with.
+        local: How clients train; with a retrained model it is seen how soon both learn the forgotten again.
+        shadowed: Shadow models, for the attacks of tiers 2 and 3.
+        thresholds: Where a number is good enough.
     """
-    federation, (forget, retained) = outcome.federation, outcome.sides
+    forget, retained = sides
     limits = thresholds or Thresholds()
-    models = {stage: w for stage in STAGES if (w := outcome.model(stage)) is not None}
     found: dict[str, Any] = {
         "format": 1,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -73,7 +83,7 @@ def audit(
         known = {**summary["stages"], "retrained": found["truth"]["retrained"]}
         found["relearning"] = relearn(federation, models, known, forget, local)
     found["exclusivity"] = exclusivity.exclusivity(
-        summary["stages"]["initial"], summary["stages"][summary["final"]], outcome.place.rounds(), forget
+        summary["stages"]["initial"], summary["stages"][summary["final"]], rounds, forget
     )
     found["thresholds"] = asdict(limits)
     found["verdict"] = checks.verdict(summary["verdict"], checks.checks(summary, found, limits))

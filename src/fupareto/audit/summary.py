@@ -1,27 +1,66 @@
-"""What does the audit say of one model, and of a run's three models together?"""
+"""The summary of a run: its models measured, its cost, the model to keep, and a verdict in words."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
-from fupareto.audit import forgetting, utility
-from fupareto.federation.collected import Missing
+from fupareto.audit.measure import measure
+from fupareto.errors import UserError
 from fupareto.federation.contract import Federation
 from fupareto.tally import with_tally
 
 
-def measure(
-    federation: Federation, w: Tensor, w0: Tensor, forget: Sequence[str], retained: Sequence[str]
-) -> tuple[dict[str, Any], Missing]:
-    """Measure one model against a request; also say which clients did not answer."""
-    asked = {**dict.fromkeys(forget, forgetting.SPLITS), **dict.fromkeys(retained, utility.SPLITS)}
-    seen = federation.evaluate_each(w, asked)
-    left, right = forgetting.forgetting(seen, forget), utility.utility(seen, retained)
-    clients = {**left.pop("clients"), **right.pop("clients")}
-    distance = float((w.double() - w0.double()).norm())
-    stage = {**left, **right, "mia_auc": None, "distance": distance, "clients": clients}
-    return stage, seen.missing
+def summarise(
+    federation: Federation,
+    models: Mapping[str, Tensor],
+    sides: tuple[Sequence[str], Sequence[str]],
+    rounds: Sequence[Mapping[str, Any]],
+    part: str = "",
+) -> dict[str, Any]:
+    """Measure the models of a run and return its summary, as summary.json has it but for names and versions.
+
+    Args:
+        federation: The clients, as they were when the request was answered.
+        models: The flat model of every stage that the run came to; the initial one is what others are compared with.
+        sides: The forget clients and the retained clients.
+        rounds: The lines of rounds.jsonl.
+        part: What is to be forgotten, in words, when it is not whole clients.
+    """
+    if "initial" not in models:
+        raise UserError("the run has no initial model to measure against")
+    forget, retained = sides
+    measured: dict[str, dict[str, Any]] = {}
+    missing: dict[str, str] = {}
+    for stage, w in models.items():
+        measured[stage], unheard = measure(federation, w, models["initial"], forget, retained)
+        missing |= unheard
+    return conclude(measured, rounds, federation.ids, forget, missing, part)
+
+
+def conclude(
+    measured: Mapping[str, dict[str, Any]],
+    rounds: Sequence[Mapping[str, Any]],
+    clients: Sequence[str],
+    forget: Sequence[str],
+    missing: Mapping[str, str],
+    part: str = "",
+) -> dict[str, Any]:
+    """Draw the summary from what was measured; a forget client that was not heard is never called forgotten."""
+    unheard = [i for i in forget if i in missing]
+    final = better(measured)
+    return {
+        "clients": list(clients),
+        "forget": list(forget),
+        "part": part,
+        "stages": dict(measured),
+        "cost": cost(rounds),
+        "phases": phases(rounds),
+        "status": "unverified" if unheard else "complete",
+        "final": final,
+        "verdict": verdict(measured, forget, final, unheard, part) if forget else "",
+        "missing": dict(missing),
+    }
 
 
 def cost(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is compared with what? A bench file (TOML): an experiment, its variations, methods, seeds, smaller scales."""
+"""Bench files (TOML): an experiment, its variations, methods, seeds and smaller scales."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,8 +10,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fupareto import experiment as experiments
-from fupareto.config import Experiment, explain, read, validate
-from fupareto.errors import UserError
+from fupareto.config import Experiment, explain, is_bench, read, validate
+from fupareto.errors import UserError, did_you_mean
 from fupareto.methods.registry import kind
 
 FULL = "full"
@@ -92,7 +92,9 @@ class Bench(_Section):
         if scale == FULL:
             return self
         if scale not in self.scales:
-            raise UserError(f"the bench '{self.name}' has no scale '{scale}'; it has {', '.join([FULL, *self.scales])}")
+            known = [FULL, *self.scales]
+            hint = did_you_mean(scale, known)
+            raise UserError(f"the bench '{self.name}' has no scale '{scale}'; it has {', '.join(known)}{hint}")
         small = self.scales[scale]
         return self.model_copy(
             update={
@@ -120,10 +122,15 @@ class Cell:
 
 def load(path: Path, scale: str = FULL) -> Bench:
     """Read a bench file at one of its scales; a relative .npz path is relative to the file."""
+    raw = read(path, "bench file")
+    if not is_bench(raw) and raw.keys() <= Experiment.model_fields.keys():
+        raise UserError(
+            f"{path} is an experiment file, not a bench file; run it with: fupareto train {path} --out runs/{path.stem}"
+        )
     try:
-        bench = Bench.model_validate(read(path, "bench file")).at(scale)
+        bench = Bench.model_validate(raw).at(scale)
     except ValidationError as error:
-        raise UserError(explain(error, str(path))) from error
+        raise UserError(explain(error, str(path), Bench)) from error
     source = bench.experiment.get("data", {}).get("source", "")
     if source.endswith(".npz") and not Path(source).is_absolute():
         found = {"data": {"source": str((path.parent / source).resolve())}}

@@ -1,4 +1,4 @@
-"""How do methods compare? Methods × settings × seeds, one initial model for all methods of a setting and seed.
+"""A bench: methods × settings × seeds, one initial model for all methods of a setting and seed.
 
 Every cell is an ordinary run directory, and so is every training, so a bench that was killed goes on where it was:
 what is finished is read, what was begun is resumed.

@@ -2,27 +2,44 @@
 
 import shlex
 import sys
+from typing import Annotated
 
 import typer
 
-from fupareto.cli import audit, bench, certify, compare, data, demo, report, train, unlearn, verify
+from fupareto.cli import audit, bench, certify, compare, data, demo, methods, report, train, unlearn, verify
 from fupareto.errors import UserError
 
 app = typer.Typer(
-    help="Make a federated model forget clients, keep it useful for everyone else, and measure how well that worked.",
     epilog="Start with: fupareto demo. Exit codes: 0 success, 1 internal error, 2 a mistake in the command or its "
     "files, 3 a check failed that --fail-on names.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (demo, train, unlearn, audit, certify, verify, report, compare, bench):
+for module in (demo, train, unlearn, audit, certify, verify, report, compare, bench, methods):
     name = module.__name__.rpartition(".")[2]
     app.command(name)(getattr(module, name))
 data_app = typer.Typer(help="List data sets and download them.", no_args_is_help=True)
 data_app.command("list")(data.list_)
 data_app.command("get")(data.get)
 app.add_typer(data_app, name="data")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import fupareto
+
+        typer.echo(f"fupareto {fupareto.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Make a federated model forget clients, keep it useful for everyone else, and measure how well it forgot."""
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from fupareto.data.sources import data_root
-from fupareto.errors import UserError
+from fupareto.errors import UserError, did_you_mean
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the file's name, the bytes on disk and the bytes in all (None if the server does not say)."""
@@ -80,7 +80,8 @@ def get(
     known = RELEASES if releases is None else releases
     if name not in known:
         hint = " (digits needs no download)" if name == "digits" else ""
-        raise UserError(f"no download is known for {name!r}{hint}; choose one of {', '.join(known)}")
+        near = did_you_mean(name, known)
+        raise UserError(f"no download is known for {name!r}{hint}; choose one of {', '.join(known)}{near}")
     folder = data_root(root) / name
     try:
         for remote in known[name]:

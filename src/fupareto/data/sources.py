@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fupareto.data import formats
 from fupareto.data.formats import Pool
-from fupareto.errors import UserError
+from fupareto.errors import UserError, did_you_mean
 from fupareto.randomness import stream
 
 
@@ -127,7 +127,10 @@ def load(source: str, root: Path | None = None, samples: int | None = None, seed
     else:
         known = _KNOWN.get(source)
         if known is None:
-            raise UserError(f"unknown data {source!r}; choose one of {', '.join(_KNOWN)}, or the path of an .npz file")
+            hint = did_you_mean(source, _KNOWN)
+            raise UserError(
+                f"unknown data {source!r}; choose one of {', '.join(_KNOWN)}, or the path of an .npz file{hint}"
+            )
         where = data_root(root) / source
         if known.absent is not None and (absent := known.absent(where)):
             raise UserError(

@@ -1,16 +1,10 @@
-"""How does an experiment file become a federation, a request, and runs?"""
+"""Experiment files: the federation, the request and the runs that they describe."""
 
 from fupareto.experiment.audit import audit, examine
-from fupareto.experiment.setting import (
-    Progress,
-    default_request,
-    federation,
-    forgetter,
-    no_progress,
-    stored_experiment,
-)
+from fupareto.experiment.setting import default_request, federation, forgetter, stored_experiment
 from fupareto.experiment.train import train
 from fupareto.experiment.unlearn import unlearn
+from fupareto.run.execute import Progress, no_progress
 
 __all__ = [
     "Progress",

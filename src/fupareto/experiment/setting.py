@@ -1,8 +1,6 @@
-"""Who takes part in an experiment, what is asked of them, and how is it told what is going on?"""
+"""The federation, the request and the method of an experiment file."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,15 +15,7 @@ from fupareto.methods import Method
 from fupareto.methods.registry import find, kind
 from fupareto.randomness import stream
 from fupareto.run.directory import Run
-from fupareto.run.loop import Watch
 from fupareto.versions import versions
-
-Progress = Callable[[str, int], AbstractContextManager[Watch | None]]  # of a title and a number of rounds
-
-
-def no_progress(title: str, rounds: int) -> AbstractContextManager[None]:
-    """Show nothing."""
-    return nullcontext()
 
 
 def default_request(experiment: Experiment) -> Request:
@@ -104,16 +94,31 @@ def forgetter(experiment: Experiment, chosen: str, options: Mapping[str, Any]) -
     return find(chosen, {**inherited, **(experiment.unlearn.options if same else {}), **options})
 
 
-def stored_experiment(place: Run) -> Experiment:
-    """Return the experiment that a run directory was made from."""
-    return validate(place.config.get("experiment", {}), str(place.path / "config.toml"))
+def stored_experiment(place: Run, instead: str = "") -> Experiment:
+    """Return the experiment that a run directory was made from.
 
-
-FACTS = ("name", "method", "dataset", "model", "seed", "versions", "created")
+    A run from Python or over Flower has none; the message says what to call there ``instead``.
+    """
+    config = place.config
+    if config.get("kind") == "python":
+        over = "over Flower" if "flwr" in config.get("versions", {}) else "from Python"
+        raise UserError(
+            f"{place.path} was made {over}: its clients live in the program that made it, not in an experiment file."
+            + ("" if place.finished else " It is not finished; continue it there, with resume=True.")
+            + (f" Call there: {instead}" if instead else "")
+        )
+    if "experiment" not in config:
+        raise UserError(f"{place.path / 'config.toml'} is damaged: it lacks [experiment], from which the run was made")
+    return validate(config["experiment"], str(place.path / "config.toml"))
 
 
 def facts(experiment: Experiment, method: str) -> dict[str, Any]:
     """Return what a summary says of a run besides its numbers."""
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    values = (experiment.name, method, experiment.data.source, experiment.model, experiment.seed, versions(), created)
-    return dict(zip(FACTS, values, strict=True))
+    return {
+        "name": experiment.name,
+        "method": method,
+        "dataset": experiment.data.source,
+        "model": experiment.model,
+        "seed": experiment.seed,
+        "versions": versions(),
+    }

@@ -1,4 +1,4 @@
-"""What would models look like that did, or did not, learn from a sample? Shadow models, for the stronger attacks.
+"""Shadow models, which did or did not learn from a sample, for the stronger attacks.
 
 Every shadow is trained like the model under audit. Those *with* the clients to be forgotten give each of them a random
 half of its samples, members and non-members together, to train on; the next one gets the other half, so over a pair
@@ -15,13 +15,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fupareto import api
 from fupareto.errors import UserError
 from fupareto.federation import Request, SimulatedFederation
 from fupareto.federation.request import Splits
 from fupareto.methods import FedAvg, Method
 from fupareto.randomness import derive, stream
-from fupareto.run import loop
-from fupareto.run.directory import Memory
+from fupareto.result import Result
+from fupareto.run.execute import Settings
+from fupareto.run.start import Start
 
 Masks = Mapping[str, NDArray[np.bool_]]  # client -> which of its samples, members first, a shadow trains on
 POOLS = {
@@ -79,10 +81,8 @@ def train(
 ) -> Tensor:
     """Train a shadow from a new model of its own."""
     learning = world(federation, forget, masks, "trained")
-    outcome = loop.run(
-        method, learning, learning.fresh(derive(seed, "shadow model")), None, seed=seed, place=Memory(), measure_every=0
-    )
-    return _model(outcome, "initial")
+    w = learning.fresh(derive(seed, "shadow model"))
+    return _model(api.learn(learning, Start(w), method, Settings(seed, measure_every=0)), "initial")
 
 
 def forget(
@@ -91,12 +91,11 @@ def forget(
     """Make a shadow forget, and return its model of the ``stage`` that the audited run keeps."""
     sides = request.sides(federation.ids)
     answering = world(federation, sides[0], masks, "objective")
-    outcome = loop.run(method, answering, w, request, seed=seed, place=Memory(), measure_every=0)
-    return _model(outcome, stage)
+    return _model(api.answer(answering, Start(w), request, method, Settings(seed, measure_every=0)), stage)
 
 
-def _model(outcome: loop.Outcome, stage: str) -> Tensor:
-    w = outcome.model(stage)
+def _model(result: Result, stage: str) -> Tensor:
+    w = result.outcome.model(stage)
     if w is None:
         raise UserError(f"a shadow model did not come to the stage {stage}")
     return w

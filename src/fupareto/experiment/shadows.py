@@ -1,4 +1,4 @@
-"""Where do a run's shadow models come from? Made once, one process per core, kept beside the training they imitate.
+"""The shadow models of a run: made once, one process per core, kept beside the training they imitate.
 
     TRAINED/shadows/REQUEST/with-0007.safetensors     trained on a random half of every forget client's samples
     TRAINED/shadows/REQUEST/without-0007.safetensors  trained by the retained clients alone
@@ -27,12 +27,13 @@ from fupareto.audit.attacks.shadowed import Shadowed
 from fupareto.config import Experiment, validate
 from fupareto.errors import NotApplicable, UserError
 from fupareto.experiment import shadow_models
-from fupareto.experiment.setting import Progress, federation, no_progress, stored_experiment
+from fupareto.experiment.setting import federation, stored_experiment
 from fupareto.federation import Request, SimulatedFederation
 from fupareto.files import put
 from fupareto.methods import FedAvg
 from fupareto.methods.registry import find, kind
 from fupareto.run.directory import Run
+from fupareto.run.execute import Progress, no_progress, silent
 
 DEFAULT = {2: 4, 3: 64}  # shadow models
 
@@ -43,7 +44,7 @@ def make(
     tier: int,
     count: int | None,
     progress: Progress = no_progress,
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = silent,
 ) -> Shadowed:
     """Make the shadow models of a tier, saying first what they cost, and return how to load them."""
     if place.request.get("left"):

@@ -1,4 +1,4 @@
-"""How does a Flower federation forget? An ordinary ClientApp for its nodes, an ordinary ServerApp for its server.
+"""Unlearning in a Flower federation: an ordinary ClientApp for its nodes, an ordinary ServerApp for its server.
 
 Needs the extra ``fupareto[flower]``. Each side imports what it needs when it is asked for: a deployment may start a new
 process for every message, which should not wait for the server's half.
@@ -25,4 +25,17 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'fupareto.flower' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "flwr":
+            raise
+        raise ModuleNotFoundError(
+            f"fupareto.flower.{name} needs Flower, which is not installed: pip install 'fupareto[flower]', or in a "
+            "clone of the repository pip install '.[flower]'",
+            name="flwr",
+        ) from error
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

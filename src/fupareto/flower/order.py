@@ -1,4 +1,4 @@
-"""What does a run config ask for? Flower's ``-c 'forget="3,7" method="fupareto"'``, read and checked."""
+"""The run config of a Flower run, ``-c 'forget="3,7" method="fupareto"'``, read and checked."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,7 +48,7 @@ class Order(BaseModel):
         try:
             order = cls.model_validate(dict(run_config))
         except ValidationError as error:
-            raise UserError(explain(error, "the run config")) from error
+            raise UserError(explain(error, "the run config", cls)) from error
         order.method_  # noqa: B018 - a mistake in there should not wait for the clients
         if order.trains == bool(order.request):
             raise UserError(

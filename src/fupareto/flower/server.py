@@ -1,29 +1,23 @@
-"""How does a Flower server answer a request? An ordinary ServerApp around the loop, the run directory and the audit."""
+"""The Flower server: an ordinary ServerApp that trains or answers a request, as the run config says."""
 
-import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from torch import Tensor, nn
+from torch import nn
 
-from fupareto import api, parameters, parse
+from fupareto import api, parse
 from fupareto.audit.checks import CLOSING
 from fupareto.errors import UserError
-from fupareto.federation import Federation, Local
-from fupareto.federation.history import History
-from fupareto.federation.recording import WithHistory
 from fupareto.flower.engine import FlowerFederation
 from fupareto.flower.order import Order
 from fupareto.parameters import Layout
 from fupareto.progress import in_words
-from fupareto.report import render
 from fupareto.run.directory import Run
+from fupareto.run.start import Start, start_from
 
 log = logging.getLogger("flwr")
 Model = Callable[[], nn.Module]
@@ -50,63 +44,31 @@ def serve(grid: Grid, run_config: Mapping[str, Any], model: Model, fresh: Fresh 
     order, module, out = Order.read(run_config), model(), Path(run_config.get("out", Order.model_fields["out"].default))
     if not (order.resume and Run.begun(out)):
         Run.check_free(out)
-    begin = _begin(order, module)
+    start = start_from(Layout.of(module), order.model or module, "model")
     federation = FlowerFederation(
         grid, module, clients=order.clients, timeout=order.timeout, patience=order.patience, fresh=fresh
     )
     log.info("fupareto: %d clients are there: %s", len(federation.ids), ", ".join(federation.ids))
-    run = _train(order, federation, begin, out) if order.trains else _unlearn(order, federation, begin, out)
+    result = (_train if order.trains else _unlearn)(order, federation, start, out)
+    result.report(out / "report.html")
+    run = Run.open(out)
     _tell(run)
     return run
 
 
-@dataclasses.dataclass(frozen=True)
-class Begin:
-    """Where a run starts: the model, who has left before, and what was kept of the training."""
-
-    w: Tensor
-    left: tuple[str, ...] = ()
-    history: History | None = None
+def _train(order: Order, federation: FlowerFederation, start: Start, out: Path) -> api.Result:
+    record = parse.listed(order.record)
+    return api.train(federation, start, order.method_, record=record, keep=order.keep, **_how(order, out))
 
 
-def _begin(order: Order, module: nn.Module) -> Begin:
-    """Find the model to start from; training may start from a new one."""
-    if not order.model:
-        return Begin(parameters.read(module))
-    path, layout = Path(order.model), Layout.of(module)
-    if path.is_dir():
-        run = Run.open(path)
-        stage = run.summary["final"]
-        weights = run.load_model(stage)
-        if weights is None:
-            raise UserError(f"{path} has lost its model {stage}.safetensors")
-        earlier = run.request if run.summary["forget"] else {}
-        left = (*earlier.get("left", ()), *earlier.get("clients", ()))
-        return Begin(layout.flat(weights), left, History.open(path / "history"))
-    try:
-        return Begin(layout.flat(safetensors.torch.load_file(path)))
-    except (OSError, safetensors.SafetensorError) as error:
-        raise UserError(f"cannot read the model {path}, which must be a .safetensors file: {error}") from error
-
-
-def _train(order: Order, federation: FlowerFederation, begin: Begin, out: Path) -> Run:
-    parts = parse.listed(order.record)
-    result = api.train(federation, begin.w, order.method_, record=parts, keep=order.keep, **_how(order, out))
-    result.audit()
-    return _finished(result)
-
-
-def _unlearn(order: Order, federation: FlowerFederation, begin: Begin, out: Path) -> Run:
-    asked = WithHistory(federation, begin.history) if begin.history else federation
+def _unlearn(order: Order, federation: FlowerFederation, start: Start, out: Path) -> api.Result:
     assert order.request is not None  # the order was read
-    request = dataclasses.replace(order.request, left=begin.left)
-    result = api.unlearn(asked, begin.w, request, order.method_, **_how(order, out))
-    log.info("fupareto: measuring the models%s", " and attacking them" if order.audit else "")
-    if order.audit:
-        result.evidence(*_reference(order, federation))
-    else:
-        result.audit()
-    return _finished(result)
+    at_once = order.audit and not order.reference
+    result = api.unlearn(federation, start, order.request, order.method_, attack=at_once, **_how(order, out))
+    if order.audit and order.reference:
+        log.info("fupareto: attacking the models, beside the retrained one")
+        result.audit(reference=order.reference)
+    return result
 
 
 def _how(order: Order, out: Path) -> dict[str, Any]:
@@ -124,25 +86,6 @@ def _how(order: Order, out: Path) -> dict[str, Any]:
         "measure_every": order.measure_every,
         "watch": watch,
     }
-
-
-def _reference(order: Order, federation: Federation) -> tuple[Tensor | None, Local | None]:
-    """Return a retrained model and how it was trained, for the comparison with the truth and for relearning."""
-    if not order.reference:
-        return None, None
-    run = Run.open(Path(order.reference))
-    weights, method = run.load_model(run.summary["final"]), run.config["method"]
-    if weights is None or method["name"] != "retrain":
-        raise UserError(f'reference names {order.reference}, which is not a finished run of method "retrain"')
-    training = Local(method["lr"], method["epochs"], method["batch_size"], order.seed)
-    return federation.layout.flat(weights), training
-
-
-def _finished(result: api.Result) -> Run:
-    place = result.outcome.place
-    assert isinstance(place, Run)
-    place.save_report(render(place.summary, place.rounds(), place.config, place.audit))
-    return place
 
 
 def _tell(run: Run) -> None:

@@ -1,12 +1,11 @@
-"""How is a method found by what the user typed? ``fupareto``, ``fupareto:paper``, or ``package.module:Class``."""
+"""Methods by name: ``fupareto``, a preset such as ``fupareto:paper``, or ``package.module:Class``."""
 
 import dataclasses
-import difflib
 import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from fupareto.errors import UserError
+from fupareto.errors import UserError, did_you_mean
 from fupareto.methods.base import Method
 from fupareto.methods.fedau import FedAU
 from fupareto.methods.fedavg import FedAvg
@@ -38,8 +37,9 @@ def find(name: str, options: Mapping[str, Any] | None = None) -> Method:
     base, _, rest = name.partition(":")
     if rest and base in METHODS and name not in VARIANTS:
         if rest not in cls.presets:
-            known = ", ".join(presets(base)) or "none"
-            raise UserError(f"method '{base}' has no preset '{rest}'; there are: {known}")
+            known = presets(base)
+            hint = did_you_mean(name, known)
+            raise UserError(f"method '{base}' has no preset '{rest}'; there are: {', '.join(known) or 'none'}{hint}")
         options = {**cls.presets[rest], **options}
     _check(cls, options)
     try:
@@ -53,10 +53,30 @@ def presets(base: str) -> list[str]:
     return sorted([*(v for v in VARIANTS if v.startswith(f"{base}:")), *(f"{base}:{p}" for p in METHODS[base].presets)])
 
 
+def chosen(method: Any, default: type[Method], training: FedAvg | None = None) -> tuple[Method, str]:
+    """Return a method that is given as an object or by name, and its name; ``default`` where none is given.
+
+    One that is given by name takes from the training, where that is known, what it inherits from it.
+    """
+    if method is None:
+        method = default()
+    if isinstance(method, Method):
+        return method, method.name
+    if isinstance(method, str):
+        known = dataclasses.asdict(training) if training else {}
+        return find(method, {key: known[key] for key in kind(method).from_training if key in known}), method
+    if isinstance(method, type) and issubclass(method, Method):
+        raise UserError(f"method takes an object: method={method.__name__}(), with parentheses")
+    raise UserError(
+        f'method must be a Method such as FUPareto(), or a name such as "fedosd", not a {type(method).__name__}'
+    )
+
+
 def _imported(name: str) -> type[Method]:
     module, _, attribute = name.partition(":")
     if not attribute:
-        raise UserError(f"unknown method '{name}'; there are {', '.join(METHODS)}, or package.module:Class")
+        hint = did_you_mean(name, METHODS)
+        raise UserError(f"unknown method '{name}'; there are {', '.join(METHODS)}, or package.module:Class{hint}")
     try:
         found = getattr(importlib.import_module(module), attribute)
     except Exception as error:  # importing runs the user's code, which may raise anything
@@ -71,6 +91,5 @@ def _check(cls: type[Method], options: Mapping[str, Any]) -> None:
     known = [f.name for f in dataclasses.fields(cls)]
     for key in options:
         if key not in known:
-            close = difflib.get_close_matches(key, known, 1)
-            hint = f"did you mean '{close[0]}'?" if close else f"it has {', '.join(known)}"
-            raise UserError(f"method '{cls.name}' has no option '{key}'; {hint}")
+            hint = did_you_mean(key, known) or f"; it has {', '.join(known)}"
+            raise UserError(f"method '{cls.name}' has no option '{key}'{hint}")

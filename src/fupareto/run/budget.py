@@ -1,4 +1,4 @@
-"""Will a run fit into memory? What it is going to hold over the data, and what there is, before the first round."""
+"""The memory budget: what a run is going to hold over the data, and what there is, before the first round."""
 
 import os
 from collections.abc import Iterator

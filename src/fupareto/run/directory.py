@@ -1,4 +1,4 @@
-"""What is in a run directory? Its only reader and writer; every file is replaced whole or not at all.
+"""The run directory: its only reader and writer. Every file is replaced whole or not at all.
 
     config.toml            resolved configuration, with versions and seed
     request.json           what is to be forgotten, and when it came in (unlearning runs)
@@ -29,6 +29,7 @@ from fupareto.files import put
 
 FORMAT = 1
 BEFORE_CONFIG = {"training", "request.json", ".request.json.part", ".config.toml.part"}  # of a run that never began
+ORIGIN = ("versions", "trained", "training")  # entries of config.toml in which a resumed run may differ
 T = TypeVar("T")
 
 
@@ -62,13 +63,13 @@ class Run:
     def make(cls, path: Path, config: Mapping[str, Any], request: Mapping[str, Any] | None, resume: bool) -> "Run":
         """Make the directory, or with ``resume`` open it again, if it was made for the same work.
 
-        ``versions`` and ``trained`` say how the work was done, not what it is, and may differ.
+        ``versions``, ``trained`` and ``training`` say where the work comes from, not what it is, and may differ.
         """
         if not (resume and cls.begun(path)):
             return cls.create(path, config, request)
         run = cls.open(path)
         stored, wanted = run.config, without_none(config)
-        differing = [k for k in wanted if k not in ("versions", "trained") and stored.get(k) != wanted[k]]
+        differing = [k for k in wanted if k not in ORIGIN and stored.get(k) != wanted[k]]
         if request is not None and {k: v for k, v in run.request.items() if k != "received"} != request:
             differing.append("request")
         if differing:
@@ -123,6 +124,11 @@ class Run:
     def begun(path: Path) -> bool:
         """Whether there is a run to resume; one that was killed before its configuration was written has not begun."""
         return (path / "config.toml").is_file()
+
+    @property
+    def trains(self) -> bool:
+        """Whether the run answers no request."""
+        return not (self.path / "request.json").is_file()
 
     @property
     def finished(self) -> bool:
@@ -199,6 +205,12 @@ class Run:
         """Write the audit."""
         self._write("audit.json", json.dumps(audit, indent=2, allow_nan=False).encode() + b"\n")
 
+    def save_results(self, summary: Mapping[str, Any], audit: Mapping[str, Any] | None) -> None:
+        """Write the audit, if there is one, and then the summary, which says that the run is finished."""
+        if audit is not None:
+            self.save_audit(audit)
+        self.save_summary(summary)
+
     def save_report(self, html: str) -> Path:
         """Write the report and return its path."""
         self._write("report.html", html.encode())
@@ -239,37 +251,6 @@ class Run:
             errno.EACCES: "no permission to write there; choose another --out",
         }.get(error.errno or 0, "mend it and continue with --resume")
         return UserError(f"cannot write {self.path / name}: {error.strerror}; {advice}. What is on disk is whole")
-
-
-class Memory:
-    """A run without a directory, for use from Python: the same records and models, kept in memory."""
-
-    def __init__(self) -> None:
-        self._rounds: list[dict[str, Any]] = []
-        self._models: dict[str, dict[str, Tensor]] = {}
-
-    def append(self, record: Mapping[str, Any]) -> None:
-        """Keep a round's record."""
-        self._rounds.append(dict(record))
-
-    def rounds(self) -> list[dict[str, Any]]:
-        """Return the records."""
-        return self._rounds
-
-    def save_state(self, state: Any) -> None:
-        """Forget it: nothing to resume from."""
-
-    def load_state(self, cls: type[T]) -> T | None:
-        """Return None: a run in memory starts anew."""
-        return None
-
-    def save_model(self, stage: str, tensors: Mapping[str, Tensor]) -> None:
-        """Keep the model of a stage."""
-        self._models[stage] = dict(tensors)
-
-    def load_model(self, stage: str) -> dict[str, Tensor] | None:
-        """Return the model of a stage."""
-        return self._models.get(stage)
 
 
 def _parsed(data: bytes, *keys: str) -> dict[str, Any]:

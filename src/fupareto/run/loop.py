@@ -1,22 +1,22 @@
 """The loop: step a method, measure, write the run directory, resume. It knows nothing of any method."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from fupareto import serial
-from fupareto.audit import summary as audit
+from fupareto.audit import measure as audit
 from fupareto.errors import UserError
 from fupareto.federation.contract import Federation
 from fupareto.federation.questions import diverged
 from fupareto.federation.request import Request
 from fupareto.federation.wrappers import KeepingAnswers
 from fupareto.methods.base import Method
-from fupareto.run.directory import Memory, Run
-from fupareto.vocabulary import STAGES
+from fupareto.run.directory import Run
+from fupareto.run.in_memory import MemoryRun
 
 Sides = tuple[tuple[str, ...], tuple[str, ...]]  # forget set, retained set
 Watch = Callable[[dict[str, Any]], None]  # called with every round's record
@@ -28,7 +28,7 @@ class Outcome:
     """A finished run: its models, rounds and federation, ready to be measured."""
 
     federation: Federation
-    place: Run | Memory
+    place: Run | MemoryRun
     sides: Sides
     part: str = ""  # the data that are to be forgotten, in words, when they are not whole clients
 
@@ -45,7 +45,7 @@ def run(
     request: Request | None,
     *,
     seed: int = 0,
-    place: Run | Memory | None = None,
+    place: Run | MemoryRun | None = None,
     about: Request | None = None,
     measure_every: int = 1,
     watch: Watch | None = None,
@@ -55,7 +55,7 @@ def run(
     Models are measured against ``about``, by default the request: training is watched for a request to come. With a
     ``measure_every`` of 0 only the last model of a stage is.
     """
-    place = place or Memory()
+    place = place or MemoryRun()
     about = about or request
     sides = about.sides(federation.ids) if about else ((), federation.ids)
     state = place.load_state(method.state)
@@ -103,45 +103,3 @@ def _glance(federation: Federation, w: Tensor, w0: Tensor, sides: Sides) -> dict
     """Return what a round's line says of the model it ended with."""
     measured, _ = audit.measure(federation, w, w0, *sides)
     return {key: measured[key] for key in ("asr", "r_acc", "r_acc_min", "forget_acc", "distance")}
-
-
-def summarise(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Measure every model of a run anew and return its summary; ``facts`` are names, seed and versions."""
-    federation, (forget, retained) = outcome.federation, outcome.sides
-    w0 = outcome.model("initial")
-    if w0 is None:
-        raise UserError("the run has no initial model to measure against")
-    measured: dict[str, dict[str, Any]] = {}
-    missing: dict[str, str] = {}
-    for stage in STAGES:
-        w = outcome.model(stage)
-        if w is not None:
-            measured[stage], unheard = audit.measure(federation, w, w0, forget, retained)
-            missing |= unheard
-    rounds = outcome.place.rounds()
-    return {"format": 1, **facts, **conclude(measured, rounds, federation.ids, forget, missing, outcome.part)}
-
-
-def conclude(
-    measured: Mapping[str, dict[str, Any]],
-    rounds: Sequence[Mapping[str, Any]],
-    clients: Sequence[str],
-    forget: Sequence[str],
-    missing: Mapping[str, str],
-    part: str = "",
-) -> dict[str, Any]:
-    """Draw the summary from what was measured; a forget client that was not heard is never called forgotten."""
-    unheard = [i for i in forget if i in missing]
-    final = audit.better(measured)
-    return {
-        "clients": list(clients),
-        "forget": list(forget),
-        "part": part,
-        "stages": dict(measured),
-        "cost": audit.cost(rounds),
-        "phases": audit.phases(rounds),
-        "status": "unverified" if unheard else "complete",
-        "final": final,
-        "verdict": audit.verdict(measured, forget, final, unheard, part) if forget else "",
-        "missing": dict(missing),
-    }

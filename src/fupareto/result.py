@@ -1,0 +1,288 @@
+"""The result of a run: its models, its summary, its audit and its report."""
+
+import dataclasses
+import os
+import warnings
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Union
+
+from torch import Tensor, nn
+
+from fupareto.audit import assemble
+from fupareto.audit.assemble import Truth
+from fupareto.audit.attacks.shadowed import Shadowed
+from fupareto.audit.checks import Thresholds
+from fupareto.audit.summary import summarise
+from fupareto.errors import UserError
+from fupareto.federation import Federation, Local, Request
+from fupareto.methods import FedAvg
+from fupareto.methods.retrain import Retrain
+from fupareto.report import render
+from fupareto.run import execute
+from fupareto.run.directory import Run
+from fupareto.run.execute import Settings
+from fupareto.run.loop import Outcome
+from fupareto.run.start import Place, Start, kept_model, start_from, training_of
+from fupareto.vocabulary import STAGES
+
+Model = Union[Tensor, nn.Module, Mapping[str, Tensor], str, "os.PathLike[str]", Run, Start, "Result"]
+FACTS = ("name", "method", "dataset", "model", "seed", "versions", "created")
+COST = ("rounds", "seconds", "bytes_up", "bytes_down")
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What the audit compares a run with: a retrained model, how clients train, and remarks on both."""
+
+    truth: Truth | None = None
+    training: FedAvg | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass
+class Result:
+    """A run that has come to its end.
+
+    Attributes:
+        outcome: Its federation, models and rounds.
+        request: What was to be forgotten; None for a training.
+        seed: Everything random came from it.
+        facts: What the summary says besides numbers.
+    """
+
+    outcome: Outcome
+    request: Request | None
+    seed: int
+    facts: Mapping[str, Any]
+
+    @classmethod
+    def load(cls, federation: Federation, run: str | Path | Run) -> "Result":
+        """Return the result of a finished run directory, with the federation that it was made with."""
+        place = run if isinstance(run, Run) else Run.open(_path(run))
+        if not place.finished:
+            raise UserError(f"{place.path} has not come to its end; continue it with --resume, or resume=True, first")
+        return cls.of(place, federation if place.trains else federation.divided(Request.from_json(place.request)))
+
+    @classmethod
+    def of(cls, place: Run, federation: Federation) -> "Result":
+        """Return the result of a finished run; parts of clients that it forgot are virtual clients already."""
+        summary, config = place.summary, place.config
+        request = None if place.trains else Request.from_json(place.request)
+        if request is None:
+            forget = tuple(i for i in federation.ids if i in summary["forget"])
+            sides = forget, tuple(i for i in federation.ids if i not in forget)
+        else:
+            sides = request.sides(federation.ids)
+        seed = config.get("seed", config.get("experiment", {}).get("seed", 0))
+        outcome = Outcome(federation, place, sides, request.words() if request else "")
+        return cls(outcome, request, seed, {key: summary.get(key) for key in FACTS})
+
+    @property
+    def place(self) -> Place:
+        """Return where the run is kept: a run directory, or memory."""
+        return self.outcome.place
+
+    @property
+    def rounds(self) -> list[dict[str, Any]]:
+        """Return one record per round."""
+        return self.place.rounds()
+
+    def model(self, stage: str | None = None) -> dict[str, Tensor]:
+        """Return the state dict of a stage, by default of the model to keep."""
+        stage = stage or self.summary()["final"]
+        tensors = self.place.load_model(stage)
+        if tensors is None:
+            there = [s for s in STAGES if self.place.load_model(s) is not None]
+            raise UserError(f"the run has no {stage} model; it has {', '.join(there)}")
+        return self.outcome.federation.layout.state_dict(tensors)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the summary (the content of summary.json); the models are measured once."""
+        if not self.place.finished:
+            self.place.save_results(self._measured(), None)
+        return self.place.summary
+
+    def audit(
+        self,
+        retrain: bool = False,
+        training: FedAvg | None = None,
+        reference: Model | None = None,
+        thresholds: Thresholds | Mapping[str, float] | None = None,
+    ) -> dict[str, Any]:
+        """Attack the models and return the audit (the content of audit.json), with its verdict.
+
+        Args:
+            retrain: Compare with a model that is retrained without the forgotten data, by the training's settings.
+            training: The settings of the training, where the run does not know them.
+            reference: A model that was retrained already, in any form that ``w0`` of ``unlearn`` may have.
+            thresholds: Where a number is good enough, such as ``{"asr": 0.02}``.
+        """
+        limits = _limits(thresholds)
+        if self.request is None:
+            raise UserError("nothing was forgotten, so there is nothing to audit; audit the result of unlearn()")
+        if self.place.path is not None:
+            refuse_certified(self.place.path)
+        against = self._comparison(retrain, training, reference)
+        summary = self.place.summary if self.place.finished else self._measured()
+        summary, found = self._attacked(summary, against, None, limits)
+        self.place.save_results(summary, found)
+        return found
+
+    def remeasure(
+        self,
+        reference: Model | None = None,
+        shadowed: Shadowed | None = None,
+        thresholds: Thresholds | Mapping[str, float] | None = None,
+    ) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """Measure and attack the models anew, write nothing, and return summary and audit; a training has no audit."""
+        summary = self._measured()
+        if self.request is None:
+            return summary, None
+        against = self._comparison(False, None, reference)
+        return self._attacked(summary, against, shadowed, _limits(thresholds))
+
+    def report(self, path: str | Path) -> Path:
+        """Write the HTML report, with the audit if one was made."""
+        page = render(self.summary(), self.rounds, self.place.config, self.place.audit)
+        try:
+            Path(path).write_text(page, encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}") from error
+        return Path(path)
+
+    @property
+    def _models(self) -> dict[str, Tensor]:
+        return {stage: w for stage in STAGES if (w := self.outcome.model(stage)) is not None}
+
+    def _measured(self) -> dict[str, Any]:
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        outcome = self.outcome
+        numbers = summarise(outcome.federation, self._models, outcome.sides, self.rounds, outcome.part)
+        return {"format": 1, **self.facts, "created": self.facts.get("created", created), **numbers}
+
+    def _attacked(
+        self, summary: dict[str, Any], against: Comparison, shadowed: Shadowed | None, thresholds: Thresholds | None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        outcome, way = self.outcome, against.training
+        found = assemble.audit(
+            outcome.federation,
+            self._models,
+            outcome.sides,
+            self.rounds,
+            summary,
+            seed=self.seed,
+            retrained=against.truth,
+            local=Local(way.lr, way.epochs, way.batch_size, self.seed) if way else None,
+            shadowed=shadowed,
+            thresholds=thresholds,
+        )
+        if against.notes:
+            found["notes"] = list(against.notes)
+        return assemble.with_membership(summary, found), found
+
+    def _comparison(self, retrain: bool, training: FedAvg | None, reference: Model | None) -> Comparison:
+        """Return the retrained model: the one that is given, one that is made now, or one that was made earlier."""
+        if training is not None and not isinstance(training, FedAvg):
+            raise UserError(f"training takes FedAvg(...), not a {type(training).__name__}")
+        known = training or training_of(self.place)
+        if reference is not None:
+            return self._given(reference, known)
+        if retrain:
+            return self._retrained(known)
+        earlier = None if self.place.path is None else self.place.path / "retrained"
+        if earlier is not None and Run.begun(earlier) and Run.open(earlier).finished:
+            return self._given(Run.open(earlier), known)
+        return Comparison(training=known)
+
+    def _given(self, reference: Model, training: FedAvg | None) -> Comparison:
+        place, layout = _place_of(reference), self.outcome.federation.layout
+        device = self.outcome.federation.device
+        if place is None:
+            w = start_from(layout, reference, "reference").w
+            return Comparison(Truth(w.to(device), dict.fromkeys(COST)), training)
+        if isinstance(reference, Result):
+            reference.summary()
+        w = kept_model(layout, place).to(device)
+        self._check_reference(place)
+        method = place.config.get("method", {})
+        own = FedAvg(**{f.name: method[f.name] for f in dataclasses.fields(FedAvg)}) if not place.trains else None
+        return Comparison(Truth(w, place.summary["cost"]), training or own or training_of(place))
+
+    def _check_reference(self, place: Place) -> None:
+        """Refuse a model that learnt from what had to be forgotten."""
+        where = place.path or "the reference"
+        if place.trains:
+            learnt = set(self.outcome.sides[0]) & set(place.summary["clients"])
+            if learnt or (self.request and self.request.partial):
+                raise UserError(f"{where} was trained with what had to be forgotten; give a model that was retrained")
+            return
+        if place.config.get("method", {}).get("name") != Retrain.name:
+            raise UserError(f'{where} is not a finished run of method "retrain"')
+        if Request.from_json(place.request) != self.request:
+            raise UserError(f"{where} was retrained for another request")
+
+    def _retrained(self, training: FedAvg | None) -> Comparison:
+        """Train a new model without the forgotten data; in a run directory, into its ``retrained``."""
+        notes: tuple[str, ...] = ()
+        if training is None:
+            training = FedAvg()
+            notes = (
+                f"How the initial model was trained is not known: retrained with FedAvg's defaults, {training}. "
+                "Say how with training=FedAvg(...).",
+            )
+            warnings.warn(notes[0], stacklevel=4)
+        method = Retrain(**dataclasses.asdict(training))
+        w0, path = self.outcome.model("initial"), self.place.path
+        if w0 is None or self.request is None:
+            raise UserError("the run has no initial model to compare with")
+        label = {"name": method.name, **dataclasses.asdict(method)}
+        kept = {key: value for key, value in self.place.config.items() if key in ("kind", "seed", "versions")}
+        config = {**kept, "method": label, "training": dataclasses.asdict(training)}
+        settings = Settings(self.seed, path and path / "retrained", True, 10, config=config)
+        facts = {**{key: self.facts.get(key) for key in FACTS if key != "created"}, "method": method.name}
+        outcome = execute.answer(self.outcome.federation, Start(w0), self.request, method, settings)
+        made = Result(outcome, self.request, self.seed, facts)
+        return dataclasses.replace(self._given(made, training), notes=notes)
+
+
+def began(federation: Federation, w0: Model) -> Start:
+    """Return the start of a run from a model in any form, on the federation's device."""
+    if not isinstance(federation, Federation):
+        raise UserError(f"federation must be a Federation, as simulate() returns, not a {type(federation).__name__}")
+    if isinstance(w0, Result):
+        w0.summary()
+    start = start_from(federation.layout, w0.place if isinstance(w0, Result) else w0)
+    return dataclasses.replace(start, w=start.w.to(federation.device))
+
+
+def refuse_certified(path: Path) -> None:
+    """Refuse to write new numbers beside a certificate that holds others."""
+    if (path / "certificate.json").is_file():
+        raise UserError(
+            f"{path} has a certificate, with which new numbers would not agree; check it with `fupareto verify`, "
+            "or move it away first"
+        )
+
+
+def _place_of(reference: Model) -> Place | None:
+    if isinstance(reference, Result):
+        return reference.place
+    if isinstance(reference, str | os.PathLike) and Path(reference).is_dir():
+        return Run.open(Path(reference))
+    return reference if isinstance(reference, Run) else None
+
+
+def _path(run: Any) -> Path:
+    if not isinstance(run, str | os.PathLike):
+        raise UserError(f"run must be the path of a run directory, or a Result, not a {type(run).__name__}")
+    return Path(run)
+
+
+def _limits(thresholds: Thresholds | Mapping[str, float] | None) -> Thresholds | None:
+    if thresholds is None or isinstance(thresholds, Thresholds):
+        return thresholds
+    if not isinstance(thresholds, Mapping):
+        raise UserError(f'thresholds takes numbers by name, such as {{"asr": 0.02}}, not a {type(thresholds).__name__}')
+    return Thresholds.of(thresholds)

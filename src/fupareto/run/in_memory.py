@@ -1,0 +1,63 @@
+"""A run without a directory, for programs that keep the result themselves."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from fupareto.run.directory import without_none
+
+T = TypeVar("T")
+
+
+class MemoryRun:
+    """The records, models and results of a run directory, kept in memory."""
+
+    path = None  # nothing is written
+
+    def __init__(self, config: Mapping[str, Any] | None = None, request: Mapping[str, Any] | None = None) -> None:
+        self.config: dict[str, Any] = without_none(config or {})
+        self.request = dict(request or {})
+        self.summary: dict[str, Any] = {}
+        self.audit: dict[str, Any] | None = None
+        self._rounds: list[dict[str, Any]] = []
+        self._models: dict[str, dict[str, Tensor]] = {}
+
+    @property
+    def trains(self) -> bool:
+        """Whether the run answers no request."""
+        return not self.request
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has a result."""
+        return bool(self.summary)
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Keep a round's record."""
+        self._rounds.append(dict(record))
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Return the records."""
+        return self._rounds
+
+    def save_state(self, state: Any) -> None:
+        """Drop it: nothing to resume from."""
+
+    def load_state(self, cls: type[T]) -> T | None:
+        """Return None: a run in memory starts anew."""
+        return None
+
+    def save_model(self, stage: str, tensors: Mapping[str, Tensor]) -> None:
+        """Keep the model of a stage."""
+        self._models[stage] = dict(tensors)
+
+    def load_model(self, stage: str) -> dict[str, Tensor] | None:
+        """Return the model of a stage."""
+        return self._models.get(stage)
+
+    def save_results(self, summary: Mapping[str, Any], audit: Mapping[str, Any] | None) -> None:
+        """Keep the summary and, if there is one, the audit."""
+        self.summary = dict(summary)
+        if audit is not None:
+            self.audit = dict(audit)

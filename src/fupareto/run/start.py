@@ -1,0 +1,119 @@
+"""The start of a run: the model it begins with, and what is known of how that model came to be."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from fupareto import parameters
+from fupareto.errors import UserError
+from fupareto.federation.history import History
+from fupareto.federation.request import Request
+from fupareto.methods.fedavg import FedAvg
+from fupareto.parameters import Layout
+from fupareto.run.directory import Run
+from fupareto.run.in_memory import MemoryRun
+
+Place = Run | MemoryRun
+FORMS = (
+    "an nn.Module, its state dict, a flat tensor, the path of a .safetensors file, the directory of a finished run, or "
+    "a Result"
+)
+
+
+@dataclass(frozen=True)
+class Start:
+    """The model that a run begins with.
+
+    Attributes:
+        w: The flat model.
+        left: Clients that an earlier request made it forget; they take part no more.
+        history: What was recorded of its training, for methods that need it.
+        training: How it was trained, where that is known.
+        source: The run directory it comes from, if it comes from one.
+    """
+
+    w: Tensor
+    left: tuple[str, ...] = ()
+    history: History | None = None
+    training: FedAvg | None = None
+    source: Path | None = None
+
+
+def start_from(layout: Layout, w0: Any, what: str = "w0") -> Start:
+    """Read a model in any of the forms that users have it in; ``what`` names the argument in messages."""
+    if isinstance(w0, Start):
+        return w0
+    if isinstance(w0, str | os.PathLike):
+        path = Path(w0)
+        w0 = Run.open(path) if path.is_dir() else _file(path)
+    if isinstance(w0, Run | MemoryRun):
+        return _after(layout, w0)
+    if isinstance(w0, nn.Module):
+        w = parameters.read(w0)
+    elif isinstance(w0, Tensor):
+        w = w0.detach().float()
+    elif isinstance(w0, Mapping):
+        if wrong := next((name for name, t in w0.items() if not isinstance(t, Tensor)), None):
+            raise UserError(f"{what} is not a state dict: {wrong!r} is a {type(w0[wrong]).__name__}, not a tensor")
+        w = layout.flat(w0)
+    else:
+        raise UserError(f"{what} must be {FORMS}, not a {type(w0).__name__}")
+    if tuple(w.shape) != (layout.size,):
+        raise UserError(
+            f"the model {what} has shape {tuple(w.shape)}, but the federation's model has {layout.size} numbers"
+        )
+    if not bool(torch.isfinite(w).all()):
+        raise UserError(f"the model {what} has numbers that are not finite; train it again, at a lower rate")
+    return Start(w)
+
+
+def kept_model(layout: Layout, place: Place) -> Tensor:
+    """Return the flat model that a finished run keeps."""
+    if not place.finished:
+        raise UserError(f"{place.path} is not finished; continue it first, with the command or call that began it")
+    stage = place.summary["final"]
+    tensors = place.load_model(stage)
+    if tensors is None:
+        raise UserError(f"{place.path} has no model {stage}.safetensors; make the run again in another directory")
+    return layout.flat(tensors)
+
+
+def training_of(place: Place) -> FedAvg | None:
+    """Return how the model that a run began with, or trained, was trained; None where the run does not say."""
+    config, known = place.config, {f.name for f in fields(FedAvg)}
+    raw: Any = config.get("training") or config.get("experiment", {}).get("train")
+    if raw is None and place.trains and config.get("method", {}).get("name") == FedAvg.name:
+        raw = config["method"]
+    try:
+        return None if raw is None else FedAvg(**{k: v for k, v in raw.items() if k in known})
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"the settings of training in {place.path}/config.toml are damaged: {error}") from error
+
+
+def _after(layout: Layout, place: Place) -> Start:
+    """Return the start after a finished run: its kept model, its history, and who has left before."""
+    w, left = kept_model(layout, place), tuple[str, ...]()
+    if not place.trains:
+        earlier = Request.from_json(place.request)
+        if earlier.partial:
+            raise UserError(
+                f"{place.path} forgot {earlier.words()}; a further request can only follow one for clients. With a "
+                "federation that no longer holds these data, start from its .safetensors file"
+            )
+        left = (*earlier.left, *earlier.clients)
+    history = None if place.path is None else History.open(place.path / "history")
+    return Start(w, left, history, training_of(place), place.path)
+
+
+def _file(path: Path) -> dict[str, Tensor]:
+    try:
+        return safetensors.torch.load_file(path)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise UserError(f"cannot read the model {path}, which must be a .safetensors file: {error}") from error
