@@ -159,25 +159,27 @@ class Result:
     def _measured(self) -> dict[str, Any]:
         created = datetime.now(UTC).isoformat(timespec="seconds")
         outcome = self.outcome
-        numbers = summarise(outcome.federation, self._models, outcome.sides, self.rounds, outcome.part)
+        with outcome.federation.session():
+            numbers = summarise(outcome.federation, self._models, outcome.sides, self.rounds, outcome.part)
         return {"format": 1, **self.facts, "created": self.facts.get("created", created), **numbers}
 
     def _attacked(
         self, summary: dict[str, Any], against: Comparison, shadowed: Shadowed | None, thresholds: Thresholds | None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         outcome, way = self.outcome, against.training
-        found = assemble.audit(
-            outcome.federation,
-            self._models,
-            outcome.sides,
-            self.rounds,
-            summary,
-            seed=self.seed,
-            retrained=against.truth,
-            local=Local(way.lr, way.epochs, way.batch_size, self.seed) if way else None,
-            shadowed=shadowed,
-            thresholds=thresholds,
-        )
+        with outcome.federation.session():
+            found = assemble.audit(
+                outcome.federation,
+                self._models,
+                outcome.sides,
+                self.rounds,
+                summary,
+                seed=self.seed,
+                retrained=against.truth,
+                local=Local(way.lr, way.epochs, way.batch_size, self.seed) if way else None,
+                shadowed=shadowed,
+                thresholds=thresholds,
+            )
         if against.notes:
             found["notes"] = list(against.notes)
         return assemble.with_membership(summary, found), found

@@ -88,6 +88,30 @@ def test_killed_once(kind: str, moment: str, small: Path, tmp_path: Path) -> Non
     same(tmp_path / "run", small / ("trained" if kind == "train" else "forgotten"))
 
 
+FAILING = ("--set", "lr=10")  # the first improvements fail, and expansions follow with the same gradients
+
+
+@pytest.fixture(scope="module")
+def failing(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Never interrupted."""
+    place = tmp_path_factory.mktemp("failing")
+    assert forked(*command("unlearn", small), *FAILING, "--out", "run", cwd=place).code == 0
+    rounds = [json.loads(line) for line in (place / "run/rounds.jsonl").read_text().splitlines()]
+    assert [(r["phase"], r["step"] is None) for r in rounds[:2]] == [("improve", True), ("expand", True)]
+    return place / "run"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_killed_after_a_failed_improvement(count: int, small: Path, failing: Path, tmp_path: Path) -> None:
+    """The next round would have had the gradients in memory; what is recorded must not tell."""
+    start = (*command("unlearn", small), *FAILING, "--out", "run")
+    Process(*start, cwd=tmp_path).kill_when(lambda: lines(count)(tmp_path / "run"))
+    ended = forked(*start, "--resume", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    found, expected = without_time(tmp_path / "run"), without_time(failing)
+    assert found == expected
+
+
 def test_killed_in_recovery(small: Path, tmp_path: Path) -> None:
     start = (*command("unlearn", small), "--out", "run")
     Process(*start, cwd=tmp_path).kill_when(lambda: exists("unlearned.safetensors")(tmp_path / "run"))

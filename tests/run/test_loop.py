@@ -3,14 +3,20 @@
 import itertools
 import json
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
+import fupareto
 from fupareto import config, experiment
+from fupareto.audit.attendance import never_answered
 from fupareto.errors import UserError
+from fupareto.federation import SimulatedFederation
 from fupareto.federation.questions import diverged
 from fupareto.run.directory import Run
 
@@ -21,7 +27,7 @@ TINY = config.validate(
         "partition": {"kind": "iid", "clients": 4},
         "train": {"rounds": 2},
         "request": {"clients": ["1"]},
-        "unlearn": {"options": {"rounds": 2, "recovery_rounds": 1, "lr": 0.05}},
+        "unlearn": {"options": {"rounds": 2, "recovery_rounds": 1, "lr": 50.0, "s": 0}},  # the first improvement fails
     },
     "tiny",
 )
@@ -196,6 +202,81 @@ def test_method_without_a_name_for_its_stage_is_measured(finished: Path, tmp_pat
     assert list(run.summary["stages"]) == ["initial", "unlearned"]
     assert run.summary["final"] == "unlearned"
     assert run.summary["phases"] == {"improve": 0, "expand": 0, "failed": 0}
+
+
+def test_an_improvement_fails_and_is_followed_by_an_expansion(finished: Path) -> None:
+    """Else no cut above would come between two rounds that share their gradients."""
+    first, second = Run.open(finished / "unlearn").rounds()[:2]
+    assert (first["phase"], first["step"], second["phase"]) == ("improve", None, "expand")
+    assert second["bytes_up"] < first["bytes_up"]
+
+
+# Nobody answers ----------------------------------------------------------------------------------------------------
+
+
+def normed(sizes: Sequence[int]) -> SimulatedFederation:
+    """Clients of so many samples each, whose model cannot train on a batch of one."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    generator = torch.Generator().manual_seed(0)
+    data = {}
+    for k, n in enumerate(sizes):
+        both = [(torch.randn(m, 4, generator=generator), torch.arange(m) % 3) for m in (n, 6)]
+        data[f"c{k}"] = (both[0], both[1])
+    return fupareto.simulate(model, data, workers=1)
+
+
+def model_of(federation: SimulatedFederation) -> torch.Tensor:
+    return federation.fresh(0)
+
+
+def test_a_last_batch_of_one_is_merged_into_the_one_before_it() -> None:
+    federation = normed([9, 5, 9])  # batches of 4: the last ones would have one sample each
+    result = fupareto.train(federation, model_of(federation), fupareto.FedAvg(rounds=2, batch_size=4))
+    assert not any(r["missing"] for r in result.rounds)
+
+
+@pytest.mark.parametrize("rounds", [2, 8])
+def test_a_training_in_which_nobody_answers_fails_with_the_reason(
+    rounds: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    federation = normed([1, 1, 1])
+    method = fupareto.FedAvg(rounds=rounds, batch_size=4)
+    for resume in (False, True):  # resuming does not make it a success
+        with pytest.raises(UserError, match=r"no client .* usable answer .*'c0': ValueError: Expected more"):
+            fupareto.train(federation, model_of(federation), method, out=tmp_path / "run", resume=resume)
+        assert not (tmp_path / "run/summary.json").exists()
+    assert "round 1: no client gave a usable answer" in caplog.text
+    assert len((tmp_path / "run/rounds.jsonl").read_text().splitlines()) <= 6
+
+
+def test_a_client_that_never_answered_makes_a_run_unverified() -> None:
+    federation = normed([9, 1, 9])
+    result = fupareto.train(federation, model_of(federation), fupareto.FedAvg(rounds=2, batch_size=4))
+    assert set(never_answered(result.rounds)) == {"c1"}
+    summary = result.summary()
+    assert summary["status"] == "unverified"
+    assert "Expected more than 1" in summary["missing"]["c1"]
+
+
+def test_a_training_that_changes_nothing_fails() -> None:
+    federation = normed([9, 9])
+    with pytest.raises(UserError, match="no client learnt anything in 2 rounds"):
+        fupareto.train(federation, model_of(federation), fupareto.FedAvg(rounds=2, lr=1e-300, batch_size=99))
+
+
+def test_a_run_leaves_threads_and_their_number_as_they_were() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        names = {t.name for t in threading.enumerate()}
+        federation = normed([9, 9])
+        fupareto.train(federation, model_of(federation), fupareto.FedAvg(rounds=1, batch_size=4)).summary()
+        with pytest.raises(UserError):
+            fupareto.train(normed([1, 1]), model_of(federation), fupareto.FedAvg(rounds=1, batch_size=4))
+        assert torch.get_num_threads() == 3
+        assert {t.name for t in threading.enumerate()} == names
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_training_that_has_diverged_stops(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fupareto.audit.attendance import never_answered
 from fupareto.audit.measure import measure
 from fupareto.errors import UserError
 from fupareto.federation.contract import Federation
@@ -46,8 +47,13 @@ def conclude(
     missing: Mapping[str, str],
     part: str = "",
 ) -> dict[str, Any]:
-    """Draw the summary from what was measured; a forget client that was not heard is never called forgotten."""
+    """Draw the summary from what was measured.
+
+    A forget client that was not measured is never called forgotten, and a run with a client that never gave a usable
+    answer is unverified.
+    """
     unheard = [i for i in forget if i in missing]
+    silent = never_answered(rounds)
     final = better(measured)
     return {
         "clients": list(clients),
@@ -56,10 +62,10 @@ def conclude(
         "stages": dict(measured),
         "cost": cost(rounds),
         "phases": phases(rounds),
-        "status": "unverified" if unheard else "complete",
+        "status": "unverified" if unheard or silent else "complete",
         "final": final,
         "verdict": verdict(measured, forget, final, unheard, part) if forget else "",
-        "missing": dict(missing),
+        "missing": {**silent, **missing},
     }
 
 
