@@ -74,9 +74,20 @@ def batches(
 ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
     """Cut inputs, labels and reference logits into consecutive batches."""
     size = size or batch_size(x)
-    parts = torch.split(x, size)
-    references = [None] * len(parts) if reference is None else torch.split(reference, size)
-    return zip(parts, torch.split(y, size), references, strict=True)
+    parts = cut(x, size)
+    references = [None] * len(parts) if reference is None else cut(reference, size)
+    return zip(parts, cut(y, size), references, strict=True)
+
+
+def cut(x: Tensor, size: int) -> tuple[Tensor, ...]:
+    """Cut a tensor into pieces of a size; a last piece of one is merged into the one before it.
+
+    Batch normalisation has no variance over one sample, and a client whose last batch has one would fail every round.
+    """
+    whole, rest = divmod(len(x), size)
+    if rest != 1 or not whole:
+        return torch.split(x, size)
+    return torch.split(x, [size] * (whole - 1) + [size + 1])
 
 
 @contextmanager

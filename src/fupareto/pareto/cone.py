@@ -1,4 +1,4 @@
-"""What of a gradient can every other client live with?"""
+"""Projection of a gradient into the cone of directions that raise no other client's loss."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ def into_cone(gram: Array, targets: Sequence[int], others: Sequence[int]) -> Arr
     as in :func:`~fupareto.pareto.min_norm.min_norm`. A target that conflicts with nobody stays as it is, which is
     what sets the cone apart from the null space.
 
-    >>> into_cone(np.array([[1.0, -1.0], [-1.0, 2.0]]), targets=[0], others=[1]).tolist()
+    >>> into_cone(np.array([[1.0, -1.0], [-1.0, 2.0]]), targets=[0], others=[1]).round(6).tolist()
     [[1.0, 0.5]]
     """
     matrix = check_gram(gram)

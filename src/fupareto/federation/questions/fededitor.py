@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fupareto import parameters
-from fupareto.federation.local import batches, features_of, logits_of, randomness
+from fupareto.federation.local import batches, cut, features_of, logits_of, randomness
 from fupareto.federation.questions.training import Trained, TrainingQuestion
 from fupareto.federation.request import Splits
 from fupareto.parameters import Layout
@@ -91,4 +91,4 @@ def _divergence(module: nn.Module, x: Tensor, reference: Tensor) -> Tensor:
 
 
 def _endless(x: Tensor, reference: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    return itertools.cycle(list(zip(torch.split(x, size), torch.split(reference, size), strict=True)))
+    return itertools.cycle(list(zip(cut(x, size), cut(reference, size), strict=True)))
