@@ -120,7 +120,7 @@ def test_models_of_wrong_types(federation: fupareto.Federation, w0: Any, says: s
     ("method", "says"),
     [
         ("fedods", "unknown method 'fedods'.*did you mean 'fedosd'"),
-        ("fupareto:papre", "no preset 'papre'.*did you mean 'paper'"),
+        ("fupareto:papre", "no preset 'papre'.*did you mean 'fupareto:paper'"),
         (FUPareto, r"method=FUPareto\(\), with parentheses"),
         (3, "a name such as .*not a int"),
     ],
@@ -150,7 +150,7 @@ def test_other_wrong_types(federation: fupareto.Federation, forgotten: fupareto.
         forgotten.audit(training=wrong)
     with pytest.raises(UserError, match="thresholds takes numbers by name"):
         forgotten.audit(thresholds=wrong)
-    with pytest.raises(UserError, match="there is no threshold 'asrr'"):
+    with pytest.raises(UserError, match=r"the threshold 'asrr' is unknown.*did you mean 'asr'"):
         forgotten.audit(thresholds={"asrr": 0.1})
     wrong = 7
     with pytest.raises(UserError, match="run must be the path of a run directory"):

@@ -141,7 +141,7 @@ def test_a_message_of_another_version_is_a_value_error(values: str) -> None:
 
 
 def test_an_answer_is_not_a_question() -> None:
-    with pytest.raises(ValueError, match="Train, TrainWithin, TrainHead, Edit, Gradient"):
+    with pytest.raises(ValueError, match="Train, TrainHead, Edit, TrainWithin, Gradient"):
         serial.from_bytes(QUESTIONS, serial.to_bytes(Trained(w, 1)))
 
 

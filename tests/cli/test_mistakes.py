@@ -75,7 +75,7 @@ def test_experiment_file(mistake: Mistake, text: str, says: tuple[str, ...]) -> 
         ("data.source = 'CIFAR10'", "cifar10"),
         ("model = 'lenet6'", "lenet5"),
         ("unlearn.method = 'fuparetto'", "fupareto"),
-        ("unlearn.method = 'fupareto:papers'", "paper"),
+        ("unlearn.method = 'fupareto:papers'", "fupareto:paper"),
     ],
 )
 def test_misspelt_names_get_a_hint(mistake: Mistake, text: str, near: str) -> None:

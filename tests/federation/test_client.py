@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fupareto import parameters, serial
+from fupareto.federation.local import cut
 from fupareto.federation.questions import (
     Answer,
     Evaluate,
@@ -31,7 +34,7 @@ from fupareto.tasks.losses import Loss
 from .worlds import CLASSES, FEATURES, Factory, clients, dropping, normed, plain, shape_of, start
 
 LOSSES = [Loss("ce"), Loss("mbs"), Loss("uce")]
-SGD: dict[str, Any] = {"lr": 0.2, "epochs": 2, "batch_size": 9}  # 28 samples: three batches of 9 and a rest of 1
+SGD: dict[str, Any] = {"lr": 0.2, "epochs": 2, "batch_size": 8}  # 28 samples: three batches of 8 and a rest of 4
 
 
 def splits_of(model: Factory = plain, client: str = "c2") -> Splits:
@@ -201,6 +204,18 @@ def test_what_the_module_held_before_does_not_matter() -> None:
         fresh = question.answer(plain(), splits, "c2")
         Train(start(), Loss("ce"), 0.9, 3, 5, 1).answer(module, splits, "c2")
         assert serial.same(question.answer(module, splits, "c2"), fresh)
+
+
+@given(st.integers(1, 60), st.integers(1, 20))
+def test_batches_keep_the_order_and_only_a_last_one_of_one_is_merged(samples: int, size: int) -> None:
+    x = torch.arange(samples)
+    pieces = cut(x, size)
+    assert torch.equal(torch.cat(pieces), x)
+    lengths = [len(piece) for piece in pieces]
+    assert all(length == size for length in lengths[:-1])
+    if size > 1 and samples > 1:
+        assert 2 <= lengths[-1] <= size + 1
+        assert (lengths[-1] == size + 1) == (samples % size == 1 and samples > size)
 
 
 # Dropout -------------------------------------------------------------------------------------------------------

@@ -65,10 +65,10 @@ def by_torch(w: Tensor, x: Tensor, y: Tensor, lr: float, batch_size: int) -> Ten
     module = line()
     parameters.write(module, w)
     optimiser = torch.optim.SGD(module.parameters(), lr=lr)
-    for k in range(0, len(y), batch_size):
+    starts = [k for k in range(0, len(y), batch_size) if len(y) - k != 1]  # a last batch of one joins the one before it
+    for k, end in zip(starts, [*starts[1:], len(y)], strict=True):
         optimiser.zero_grad()
-        logits = module(x[k : k + batch_size])
-        torch.autograd.backward(torch.nn.functional.cross_entropy(logits, y[k : k + batch_size]))
+        torch.autograd.backward(torch.nn.functional.cross_entropy(module(x[k:end]), y[k:end]))
         optimiser.step()
     return parameters.read(module)
 

@@ -247,10 +247,11 @@ def test_only_so_many_are_asked_ahead(workers: int, size: int, most: int, monkey
 
 def test_a_caller_that_stops_early_stops_the_rest() -> None:
     federation = Slow(plain(), clients(count=80), workers=1)
-    asking = iter(federation.ask(dict.fromkeys(federation.ids, _question())))
-    next(asking)
-    asking.close()  # type: ignore[attr-defined]
-    federation.settle()
+    with federation.session():
+        asking = iter(federation.ask(dict.fromkeys(federation.ids, _question())))
+        next(asking)
+        asking.close()  # type: ignore[attr-defined]
+        federation.settle()
     assert federation.ahead <= 34
 
 

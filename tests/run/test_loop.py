@@ -259,9 +259,10 @@ def test_a_client_that_never_answered_makes_a_run_unverified() -> None:
 
 
 def test_a_training_that_changes_nothing_fails() -> None:
-    federation = normed([9, 9])
+    data = (torch.randn(9, 4), torch.arange(9) % 3)
+    federation = fupareto.simulate(nn.Linear(4, 3), {"a": (data, data), "b": (data, data)})
     with pytest.raises(UserError, match="no client learnt anything in 2 rounds"):
-        fupareto.train(federation, model_of(federation), fupareto.FedAvg(rounds=2, lr=1e-300, batch_size=99))
+        fupareto.train(federation, model_of(federation), fupareto.FedAvg(rounds=2, lr=1e-300))
 
 
 def test_a_run_leaves_threads_and_their_number_as_they_were() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fupareto.errors import UserError
+from fupareto.errors import UserError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Thresholds:
         """Read thresholds by name."""
         known = [f.name for f in dataclasses.fields(cls)]
         if unknown := [key for key in options if key not in known]:
-            raise UserError(f"the threshold {unknown[0]!r} is unknown; there are {', '.join(known)}")
+            hint = did_you_mean(unknown[0], known)
+            raise UserError(f"the threshold {unknown[0]!r} is unknown; there are {', '.join(known)}{hint}")
         return cls(**options)
 
     def claim(self, name: str) -> str:

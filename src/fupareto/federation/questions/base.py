@@ -43,8 +43,9 @@ class Question(ABC):
 
     answered_by: ClassVar[type[Answer]]
 
-    def __init_subclass__(cls) -> None:
-        _register(QUESTIONS, cls)
+    def __init_subclass__(cls, abstract: bool = False) -> None:
+        if not abstract:
+            _register(QUESTIONS, cls)
 
     @abstractmethod
     def answer(self, module: nn.Module, splits: Splits, client: str) -> Answer:

@@ -23,7 +23,7 @@ class LossAndGradient(Answer):
     steps: int
 
 
-class GradientQuestion(Question):
+class GradientQuestion(Question, abstract=True):
     """A question that is answered by a loss and a gradient."""
 
     answered_by: ClassVar[type[Answer]] = LossAndGradient

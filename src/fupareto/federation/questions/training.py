@@ -21,7 +21,7 @@ class Trained(Answer):
     size: int
 
 
-class TrainingQuestion(Question):
+class TrainingQuestion(Question, abstract=True):
     """A question that is answered by a local model."""
 
     answered_by: ClassVar[type[Answer]] = Trained
