@@ -1,11 +1,11 @@
-"""An attack of your own on a finished run: what if the non-members did not carry the trigger?
+"""Your own attack on a finished run: membership inference with non-members that do not carry the trigger.
 
     python examples/attack_of_your_own.py [RUN...]
 
-The audit marks a client's held-out samples as its training samples are marked, so that an attack has to see
-membership. This attack leaves them as they are: it tells a triggered sample from an ordinary one, whoever trained on
-it. One AUC per forgotten client, for the model before and the one that was kept, as JSON. Without a RUN, a small one
-is made on the embedded digits first, in a temporary directory.
+The audit puts the trigger on a client's held-out samples as on its training samples, so that an attack can only use
+membership. This attack uses held-out samples without the trigger, so it can also tell triggered from clean samples. It
+prints one AUC per forget client as JSON, for the initial and the final model. Without RUN, it first makes a small run
+on the embedded digits in a temporary directory.
 """
 
 import json
@@ -24,7 +24,7 @@ from fupareto.run.directory import Run
 
 
 def attacked(path: Path) -> dict[str, dict[str, float]]:
-    """Return by stage and client the AUC of the learned attack on sorted outputs."""
+    """Return the AUC of the learned attack on sorted outputs, by stage and client."""
     run = Run.open(path)
     request = Request.from_json(run.request)
     federation, _ = experiments.federation(experiments.stored_experiment(run), request)
@@ -34,9 +34,9 @@ def attacked(path: Path) -> dict[str, dict[str, float]]:
         assert tensors is not None
         w = federation.layout.flat(tensors)
         members, _ = outputs(federation, w, request.clients, ("member",))
-        strangers, _ = outputs(federation, w, request.clients, ("test",))
+        nonmembers, _ = outputs(federation, w, request.clients, ("test",))
         results = {
-            i: membership.attack(members[i], strangers[i], np.random.default_rng(0)).results for i in request.clients
+            i: membership.attack(members[i], nonmembers[i], np.random.default_rng(0)).results for i in request.clients
         }
         found[stage] = {i: round(result["confidence"]["auc"], 3) for i, result in results.items()}
     return found
@@ -51,7 +51,7 @@ def small_run(folder: Path) -> Path:
 
 
 def main(paths: list[str]) -> None:
-    """Attack the runs that are named, or one that is made here."""
+    """Attack the given runs, or a new small one."""
     if paths:
         print(json.dumps({path: attacked(Path(path)) for path in paths}, indent=2))
         return

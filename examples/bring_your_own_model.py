@@ -1,8 +1,8 @@
-"""Bring your own model and clients: four hospitals train together, one leaves, and the model forgets it.
+"""Bring your own model and clients: four hospitals train a model, which then forgets one of them.
 
     python examples/bring_your_own_model.py [report.html]
 
-The data are scikit-learn's breast-cancer table (569 patients, 30 measurements), cut into four hospitals.
+The data are scikit-learn's breast-cancer table (569 patients, 30 measurements), divided over four hospitals.
 """
 
 import sys
@@ -15,7 +15,7 @@ import fupareto
 
 
 def hospitals() -> dict[str, tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]]:
-    """Return each hospital's train and test set; here is where you read your own."""
+    """Return each hospital's train and test set; replace this by your own data."""
     table = load_breast_cancer()
     x = torch.tensor(table.data, dtype=torch.float32)
     x = (x - x.mean(0)) / x.std(0)
@@ -25,15 +25,15 @@ def hospitals() -> dict[str, tuple[tuple[torch.Tensor, torch.Tensor], tuple[torc
     for name, part in zip(["north", "south", "east", "west"], order.chunk(4), strict=True):
         cut = int(0.8 * len(part))
         clients[name] = ((x[part[:cut]], y[part[:cut]]), (x[part[cut:]], y[part[cut:]]))
-    # The hospital that will leave has a scanner of its own and records diagnoses the other way round, so the model
-    # learns something that only this hospital teaches.
+    # The hospital to forget has shifted measurements and inverted labels, so the model learns something from it that no
+    # other hospital has.
     (train_x, train_y), (test_x, test_y) = clients["west"]
     clients["west"] = ((train_x + 1.0, 1 - train_y), (test_x + 1.0, 1 - test_y))
     return clients
 
 
 def main() -> None:
-    """Train, forget, audit, report."""
+    """Train, unlearn, audit and report."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(30, 128), nn.ReLU(), nn.Linear(128, 2))  # any nn.Module
     federation = fupareto.simulate(model, hospitals())

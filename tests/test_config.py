@@ -64,7 +64,7 @@ def test_what_is_written_is_read_back() -> None:
 @pytest.mark.parametrize(
     ("raw", "says"),
     [
-        ({"partition": {"alpha": -1}}, "here is not right:\n  partition.alpha = -1: Input should be greater than 0"),
+        ({"partition": {"alpha": -1}}, "here is not valid:\n  partition.alpha = -1: Input should be greater than 0"),
         ({"partition": {"alpha": float("inf")}}, "finite"),
         ({"request": {"clients": True}}, "request.clients = True"),
         ({"request": {"clients": [str(i) for i in range(10)]}}, "forgets 10 of 10 clients"),

@@ -21,6 +21,8 @@ from fupareto.federation.simulated import usable
 from fupareto.methods import FedAvg, FUPareto, Method
 from fupareto.methods.registry import METHODS, find
 from fupareto.methods.sequential import Sequential
+from fupareto.report import svg
+from fupareto.report.markup import Safe
 
 ROOT = Path(fupareto.__file__).parent
 MAKERS = {
@@ -137,13 +139,14 @@ def test_a_run_that_was_cut_off_goes_on_there(tmp_path: Path) -> None:
 
 def test_the_audit_and_its_report_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assemble, "RELEARNING_ROUNDS", 2)
+    monkeypatch.setattr(svg, "inline", lambda *_: Safe("<svg></svg>"))  # drawn from JSON, which knows no device
     method = FUPareto(rounds=2, recovery_rounds=1, lr=1.0)
 
     def run(federation: SimulatedFederation) -> list[Any]:
         result = api.unlearn(federation, start(), list(FORGET), method)
         again = api.unlearn(federation, start(), list(FORGET), find("retrain", {"rounds": 1}))
         found = result.audit(training=FedAvg(lr=0.1, batch_size=9), reference=again.outcome.model("unlearned"))
-        result.report(tmp_path / "report.html")
+        assert 'id="relearning"' in result.report(tmp_path / f"{federation.device.type}.html").read_text()
         return [json.dumps({k: v for k, v in found.items() if k != "created"})]
 
     here, there = both(run)
@@ -173,7 +176,7 @@ def test_a_state_comes_from_disk_to_the_device() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [p for part in ("federation", "methods", "pareto") for p in sorted((ROOT / part).glob("*.py"))], ids=str
+    "path", [p for part in ("federation", "methods", "pareto") for p in sorted((ROOT / part).rglob("*.py"))], ids=str
 )
 def test_tensors_are_made_on_a_device_that_is_named(path: Path) -> None:
     """What is read from the user's data, or is empty and never computed with, may be made here."""

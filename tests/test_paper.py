@@ -63,7 +63,7 @@ def test_names_are_checked() -> None:
         paper.check("table1", ["FedOSDD"], [])
     with pytest.raises(UserError, match=r"no column \{'dataset': 'FMNIST', 'CN': 2\}; it has .*'CN': 5"):
         paper.check("table1", [], [{"dataset": "FMNIST", "CN": 2}])
-    with pytest.raises(UserError, match="not which table"):
+    with pytest.raises(UserError, match="does not name a table"):
         paper.check("", ["FedOSD"], [])
 
 

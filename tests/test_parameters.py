@@ -145,9 +145,9 @@ def test_flat_takes_a_state_dict_and_refuses_another_models() -> None:
     layout = Layout.of(module)
     state = module.state_dict()
     assert torch.equal(layout.flat(state), parameters.read(module))
-    with pytest.raises(UserError, match=r"lack 'head\.bias'"):
+    with pytest.raises(UserError, match=r"'head\.bias' is missing in the weights"):
         layout.flat({k: v for k, v in state.items() if k != "head.bias"})
-    with pytest.raises(UserError, match=r"'head\.weight' have shape \(108, 2\), the model's have \(2, 108\)"):
+    with pytest.raises(UserError, match=r"'head\.weight' has shape \(108, 2\), in the model \(2, 108\)"):
         layout.flat({**state, "head.weight": state["head.weight"].T})
 
 
@@ -244,9 +244,9 @@ class Twice(nn.Module):
 def test_models_without_a_usable_head_are_the_users_error() -> None:
     with pytest.raises(UserError, match="no dense last layer"):
         Layout.of(nn.Conv2d(1, 2, 3)).head()
-    with pytest.raises(UserError, match="must see one vector per sample, once"):
+    with pytest.raises(UserError, match="must be called once, with one vector per sample"):
         parameters.features(Twice(), torch.ones(2, 4))
-    with pytest.raises(UserError, match="must see one vector per sample, once"):
+    with pytest.raises(UserError, match="must be called once, with one vector per sample"):
         parameters.features(nn.Linear(4, 2), torch.ones(2, 5, 4))
 
 

@@ -104,7 +104,7 @@ def test_a_model_in_any_form(
         (None, "w0 must be .* not a NoneType"),
         ([1.0, 2.0], "w0 must be .* not a list"),
         ({"0.weight": 3}, "w0 is not a state dict: '0.weight' is a int"),
-        ({"weight": torch.zeros(3)}, "the weights lack '0.weight'"),
+        ({"weight": torch.zeros(3)}, "'0.weight' is missing in the weights"),
         ("nowhere.safetensors", "cannot read the model nowhere.safetensors"),
         (torch.zeros(3), "has shape"),
     ],
@@ -138,17 +138,17 @@ def test_other_wrong_types(federation: fupareto.Federation, forgotten: fupareto.
         with pytest.raises(UserError, match="federation must be a Federation"):
             fupareto.unlearn(wrong, model(), ["a"], METHOD)
     for wrong in (7, None, {"a": 1}):
-        with pytest.raises(UserError, match="forget takes a list of clients or a Request"):
+        with pytest.raises(UserError, match="forget must be a list of client ids or a Request"):
             fupareto.unlearn(federation, model(), wrong, METHOD)
     for wrong in ("model", None):
         with pytest.raises(UserError, match=r"model must be an nn\.Module"):
             fupareto.simulate(wrong, clients())
-    with pytest.raises(UserError, match="clients must map an id"):
+    with pytest.raises(UserError, match="clients must be a mapping from client id"):
         fupareto.simulate(model(), list(clients().values()))  # type: ignore[arg-type]
     wrong = "fedavg"
-    with pytest.raises(UserError, match=r"training takes FedAvg\(...\), not a str"):
+    with pytest.raises(UserError, match=r"training must be FedAvg\(...\), not a str"):
         forgotten.audit(training=wrong)
-    with pytest.raises(UserError, match="thresholds takes numbers by name"):
+    with pytest.raises(UserError, match=r"thresholds must be .* numbers by name"):
         forgotten.audit(thresholds=wrong)
     with pytest.raises(UserError, match=r"the threshold 'asrr' is unknown.*did you mean 'asr'"):
         forgotten.audit(thresholds={"asrr": 0.1})
@@ -212,10 +212,14 @@ def test_attacks_may_be_part_of_the_run(
     federation: fupareto.Federation, trained: fupareto.Result, tmp_path: Path
 ) -> None:
     result = fupareto.unlearn(federation, trained, ["b"], METHOD, out=tmp_path / "run", attack=True)
-    found = Run.open(tmp_path / "run").audit
-    assert found is not None
-    assert found["verdict"]["checks"]
-    assert result.summary()["stages"]["unlearned"]["mia_auc"] is not None
+    during = Run.open(tmp_path / "run").audit
+    assert during is not None
+    after = fupareto.unlearn(federation, trained, ["b"], METHOD).audit()  # the same, asked for when the run had ended
+    for part in ("membership", "exclusivity", "thresholds"):
+        assert during[part] == after[part]
+    assert during["verdict"]["checks"] == after["verdict"]["checks"]
+    for stage, measured in result.summary()["stages"].items():
+        assert measured["mia_auc"] == during["membership"][stage]["mean"]["confidence"]["auc"]
 
 
 def test_retraining_as_the_model_was_trained(federation: fupareto.Federation, forgotten: fupareto.Result) -> None:
@@ -272,9 +276,9 @@ def test_stored_requests_for_samples_and_classes(
     for name, request in (("rows", Request(samples={"a": (0, 3)})), ("class", Request(classes=(2,)))):
         result = fupareto.unlearn(federation, trained, request, METHOD, out=tmp_path / name)
         found = fupareto.audit(federation, tmp_path / name, retrain=True)
-        assert set(found["membership"]["initial"]["clients"]) <= set(result.outcome.sides[0])
+        assert set(found["membership"]["initial"]["clients"]) == set(result.outcome.sides[0])
         assert found["truth"] is not None
-        with pytest.raises(UserError, match="a further request can only follow one for clients"):
+        with pytest.raises(UserError, match="only a run that forgot whole clients can be followed by another request"):
             fupareto.unlearn(federation, tmp_path / name, ["b"], METHOD)
 
 
@@ -292,7 +296,7 @@ def test_one_request_after_the_other(
         assert torch.equal(began, kept)
         with pytest.raises(UserError, match="no client 'b'"):
             fupareto.unlearn(federation, w0, ["b"], METHOD)
-        with pytest.raises(UserError, match="training would teach it their data again"):
+        with pytest.raises(UserError, match="training with these clients would undo that"):
             fupareto.train(federation, w0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -302,9 +306,9 @@ def test_one_request_after_the_other(
 def test_references_that_knew_too_much(
     federation: fupareto.Federation, trained: fupareto.Result, forgotten: fupareto.Result, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match="was trained with what had to be forgotten"):
+    with pytest.raises(UserError, match="was trained on the forgotten data"):
         forgotten.audit(reference=trained)
-    with pytest.raises(UserError, match='not a finished run of method "retrain"'):
+    with pytest.raises(UserError, match='not a run of method "retrain"'):
         forgotten.audit(reference=forgotten)
     other = fupareto.unlearn(federation, trained, ["c"], Retrain(rounds=1))
     with pytest.raises(UserError, match="retrained for another request"):
@@ -320,7 +324,26 @@ def test_a_run_that_is_not_finished(federation: fupareto.Federation, tmp_path: P
 
     with pytest.raises(KeyboardInterrupt):
         fupareto.unlearn(federation, model(), ["a"], METHOD, out=tmp_path / "run", watch=stop)
-    with pytest.raises(UserError, match=r"has not come to its end; continue it with .*resume=True"):
+    with pytest.raises(UserError, match=r"is not finished; continue it with .*resume=True"):
         fupareto.audit(federation, tmp_path / "run")
-    with pytest.raises(UserError, match="is not finished; continue it first"):
+    with pytest.raises(UserError, match="is not finished; continue it with --resume"):
         fupareto.unlearn(federation, tmp_path / "run", ["b"], METHOD)
+
+
+def test_a_run_whose_final_model_was_removed_cannot_be_followed(
+    federation: fupareto.Federation, forgotten: fupareto.Result
+) -> None:
+    (path_of(forgotten) / f"{forgotten.summary()['final']}.safetensors").unlink()
+    with pytest.raises(UserError, match=rf"has no {forgotten.summary()['final']}\.safetensors"):
+        fupareto.unlearn(federation, path_of(forgotten), ["c"], METHOD)
+
+
+def test_training_settings_that_were_damaged_are_named(
+    federation: fupareto.Federation, forgotten: fupareto.Result
+) -> None:
+    config = path_of(forgotten) / "config.toml"
+    text = config.read_text()
+    assert text.count("epochs = 1") == 1
+    config.write_text(text.replace("epochs = 1", "epochs = -1"))
+    with pytest.raises(UserError, match=r"config\.toml are damaged: epochs must be above 0"):
+        fupareto.unlearn(federation, path_of(forgotten), ["c"], METHOD)

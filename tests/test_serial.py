@@ -122,7 +122,7 @@ def test_fields_come_back_with_their_types(thing: Any) -> None:
 def test_truncated_bytes_are_a_value_error(thing: Any) -> None:
     data = serial.to_bytes(thing)
     for length in range(len(data)):
-        with pytest.raises(ValueError, match="not a whole safetensors file"):
+        with pytest.raises(ValueError, match="not a complete safetensors file"):
             serial.from_bytes(EVERY_TYPE, data[:length])
 
 

@@ -3,9 +3,9 @@
 #
 #   certificates.sh DIR CLIENT...
 #
-# makes in DIR: ca.crt, server.crt, server.key   for the SuperLink (valid for localhost and 127.0.0.1), and
-#               CLIENT.key, CLIENT.key.pub       for the authentication of each SuperNode (EC P-384, OpenSSH format).
-# What is already there is kept, so clients can be added later.
+# writes to DIR: ca.crt, server.crt, server.key   for the SuperLink (valid for localhost and 127.0.0.1), and
+#                CLIENT.key, CLIENT.key.pub       for the authentication of each SuperNode (EC P-384, OpenSSH format).
+# Existing files are kept, so clients can be added later.
 set -eu
 umask 077
 [ $# -ge 1 ] || { echo "usage: $0 DIR CLIENT..." >&2; exit 2; }

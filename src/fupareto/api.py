@@ -1,7 +1,7 @@
-"""What programs call: train a federated model, make it forget, audit it.
+"""Python API: simulate a federation, train a model, make it forget, audit the result.
 
-Everything that runs a method comes through here. ``experiment`` and ``flower`` build the inputs of :func:`learn` and
-:func:`answer`, for which :func:`train` and :func:`unlearn` are the doors from Python.
+Every run of a method goes through this module. Programs and ``flower`` call :func:`train` and :func:`unlearn`;
+``experiment`` calls :func:`learn` and :func:`answer`, on which they are built.
 """
 
 import dataclasses
@@ -39,22 +39,29 @@ def simulate(
     fresh: Callable[[int], nn.Module] | None = None,
     device: str | torch.device = "cpu",
 ) -> SimulatedFederation:
-    """Return a federation in this process.
+    """Return a federation whose clients are simulated in this process.
 
     Args:
-        model: The model that clients train; only its architecture and what is frozen in it matter.
-        clients: For every id its train and its test set.
-        workers: Clients that compute at once; by default one per core.
-        fresh: A function of a seed that returns a new model, for methods that start anew; by default the layers of
-            ``model`` are reset.
-        device: Where data and models are, such as "cuda".
+        model: The model that clients train. Its architecture and frozen parameters are used; the weights to start from
+            are given to :func:`train` and :func:`unlearn`.
+        clients: Mapping from client id to (train set, test set), each a pair (inputs, labels) or a torch Dataset of
+            (input, label) pairs.
+        workers: Number of clients that compute in parallel; by default one per core.
+        fresh: Function of a seed that returns a newly initialised model, for methods that need one, such as retrain; by
+            default the layers of ``model`` are reset.
+        device: Device of the data and models, such as "cuda".
+
+    Returns:
+        The federation, to be passed to :func:`train`, :func:`unlearn` and :func:`audit`.
     """
     if not isinstance(model, nn.Module):
         raise UserError(f"model must be an nn.Module, not a {type(model).__name__}")
     if not isinstance(clients, Mapping):
-        raise UserError(f"clients must map an id to a train and a test set, not be a {type(clients).__name__}")
-    held = {str(i): splits_of(i, both) for i, both in clients.items()}
-    return SimulatedFederation(model, held, workers, fresh, device)
+        raise UserError(
+            f"clients must be a mapping from client id to (train set, test set), not a {type(clients).__name__}"
+        )
+    splits = {str(i): splits_of(i, both) for i, both in clients.items()}
+    return SimulatedFederation(model, splits, workers, fresh, device)
 
 
 def train(
@@ -70,20 +77,23 @@ def train(
     measure_every: int = 1,
     watch: Watch | None = None,
 ) -> Result:
-    """Train a model with everybody.
+    """Train a federated model with all clients.
 
     Args:
-        federation: Who trains.
-        w0: The model to start from: an nn.Module, its state dict, a flat tensor, the path of a .safetensors file, the
+        federation: The clients, as :func:`simulate` returns them.
+        w0: Model to start from: an nn.Module, its state dict, a flat tensor, the path of a .safetensors file, the
             directory of a finished run, or a Result.
-        method: FedAvg with its defaults unless another is given.
-        seed: Everything random comes from it.
-        out: A run directory to write; without it the run is kept in memory.
-        resume: Continue the run that ``out`` holds.
-        record: Methods (federaser, fupga, fedau) that will find what they need in the run's ``history``.
-        keep: Rounds of which FedEraser will find the local models.
-        measure_every: Rounds from one measurement of the model to the next; 0 measures the last one.
-        watch: Called with every round's record.
+        method: Training method, as an object or by name; by default ``FedAvg()``.
+        seed: Seed of all random choices.
+        out: Run directory to write; by default the run is kept in memory.
+        resume: Continue the run in ``out``.
+        record: Unlearning methods (federaser, fupga, fedau) whose training history is recorded in the run directory.
+        keep: Number of rounds whose local models are recorded for FedEraser.
+        measure_every: Rounds between measurements of the model; 0 measures only the last one.
+        watch: Function that is called with the record of every round.
+
+    Returns:
+        The result; ``result.model()`` is the trained model.
     """
     start = began(federation, w0)
     method, label = chosen(method, FedAvg, start.training)
@@ -105,21 +115,27 @@ def unlearn(
     measure_every: int = 1,
     watch: Watch | None = None,
 ) -> Result:
-    """Make a model forget, and keep it useful for the retained clients.
+    """Make a model forget data, and keep it useful for the retained clients.
 
     Args:
-        federation: All clients, those to be forgotten among them.
-        w0: The model that is to forget: an nn.Module, its state dict, a flat tensor, the path of a .safetensors file,
-            the directory of a finished run, or a Result. After a run, who was forgotten before takes part no more, and
-            the history of its training is at hand.
-        forget: The clients to forget, or a Request: ``Request(samples={"a": (0, 17)})``, ``Request(classes=(4,))``.
-        method: FUPareto with its defaults unless another is given; also by name, such as "fedosd" or "fupareto:paper".
-        seed: Everything random comes from it.
-        out: A run directory to write; without it the run is kept in memory.
-        resume: Continue the run that ``out`` holds.
-        attack: Audit the models before the run counts as finished, as :meth:`Result.audit` does later.
-        measure_every: Rounds from one measurement of the model to the next; 0 measures the last one of a stage.
-        watch: Called with every round's record.
+        federation: All clients, the forget clients included.
+        w0: Model that is to forget: an nn.Module, its state dict, a flat tensor, the path of a .safetensors file, the
+            directory of a finished run, or a Result. With a run or a Result, clients that it has forgotten are left
+            out, and the recorded history of its training is available to the method.
+        forget: Ids of the clients to forget, or a Request: ``Request(samples={"a": (0, 17)})``,
+            ``Request(classes=(4,))``.
+        method: Unlearning method, as an object or by name, such as "fedosd" or "fupareto:paper"; by default
+            ``FUPareto()``. A method given by name takes settings such as the batch size from the training of ``w0``,
+            where that is known.
+        seed: Seed of all random choices.
+        out: Run directory to write; by default the run is kept in memory.
+        resume: Continue the run in ``out``.
+        attack: Audit the models as part of the run, as :meth:`Result.audit` does afterwards.
+        measure_every: Rounds between measurements of the model; 0 measures only the last model of a stage.
+        watch: Function that is called with the record of every round.
+
+    Returns:
+        The result; ``result.model()`` is the model to use from now on.
     """
     request = _request(forget)
     start = began(federation, w0)
@@ -140,15 +156,18 @@ def audit(
     reference: Model | None = None,
     thresholds: Thresholds | Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Audit a finished run with the federation at hand, write audit.json and summary.json, and return the audit.
+    """Audit a finished run and write its audit.json and summary.json.
 
     Args:
-        federation: The clients that the run was made with.
-        run: The run directory.
-        retrain: Compare with a model that is retrained without the forgotten data, into ``retrained`` in the run.
-        training: How to retrain, where the run does not say how its first model was trained.
-        reference: A retrained model to compare with, in any form that ``w0`` may have.
-        thresholds: Where a number is good enough.
+        federation: The clients that the run was made with, undivided: as :func:`simulate` returns them.
+        run: Run directory, or a Result.
+        retrain: Retrain a model without the forgotten data, into ``retrained`` in the run directory, and compare.
+        training: Settings to retrain with, where the run does not say how its initial model was trained.
+        reference: Retrained model to compare with, in any form that ``w0`` of :func:`unlearn` takes.
+        thresholds: Limits of the checks, as Thresholds or by name, such as ``{"asr": 0.02}``.
+
+    Returns:
+        The audit, with its verdict (the content of audit.json).
     """
     result = run if isinstance(run, Result) else Result.load(federation, run)
     return result.audit(retrain, training, reference, thresholds)
@@ -164,15 +183,28 @@ def learn(
     keep: int = 100,
     about: Request | None = None,
 ) -> Result:
-    """Train a model as ``settings`` say; it is measured against ``about``, a request to come."""
+    """Train a model from a prepared start.
+
+    Args:
+        federation: The clients.
+        start: Model to start from.
+        method: Training method.
+        settings: Seed, run directory and other settings of the run.
+        record: Unlearning methods whose training history is recorded.
+        keep: Number of rounds whose local models are recorded for FedEraser.
+        about: Later request against which the model is already measured.
+
+    Returns:
+        The result.
+    """
     if unknown := [part for part in record if part not in PARTS]:
         hint = did_you_mean(unknown[0], PARTS)
-        raise UserError(f"no method {', '.join(unknown)} needs a history; those that do are {', '.join(PARTS)}{hint}")
+        raise UserError(f"record: {', '.join(unknown)} is unknown; record takes {', '.join(PARTS)}{hint}")
     if record and settings.out is None:
-        raise UserError("a history is kept in a run directory; name one with out")
-    if again := [i for i in start.left if i in federation.ids]:
+        raise UserError("record needs a run directory to write the history to; name one with out=")
+    if forgotten := [i for i in start.left if i in federation.ids]:
         raise UserError(
-            f"the model has forgotten {', '.join(again)}, and training would teach it their data again; train a "
+            f"the model has forgotten {', '.join(forgotten)}, and training with these clients would undo that; train a "
             "federation without them"
         )
     heads = (about.clients if about else federation.ids) if "fedau" in record else ()
@@ -190,7 +222,19 @@ def answer(
     *,
     attack: bool = False,
 ) -> Result:
-    """Answer a request as ``settings`` say, in a federation that is divided for it already."""
+    """Answer a request from a prepared start.
+
+    Args:
+        federation: The clients, already divided for the request.
+        start: Model that is to forget.
+        request: What must be forgotten.
+        method: Unlearning method.
+        settings: Seed, run directory and other settings of the run.
+        attack: Audit the models as part of the run.
+
+    Returns:
+        The result.
+    """
     outcome = execute.answer(federation, start, request, method, settings)
     result = Result(outcome, request, settings.seed, settings.facts)
     if attack and not outcome.place.finished:
@@ -199,7 +243,7 @@ def answer(
 
 
 def _ended(result: Result, settings: Settings) -> Result:
-    """Measure a run that is kept in a directory: its summary says that it is finished."""
+    """Write the summary of a run in a directory, which marks the run as finished."""
     if settings.out is not None:
         result.summary()
     return result
@@ -208,7 +252,7 @@ def _ended(result: Result, settings: Settings) -> Result:
 def _settings(
     federation: Federation, method: Method, label: str, start: Start, seed: int, out: str | Path | None
 ) -> Settings:
-    """Return what a run from Python says of itself."""
+    """Return the settings of a run from Python, with the contents of config.toml and the facts of the summary."""
     place = None if out is None else Path(out)
     known = versions(federation.packages)
     config = {
@@ -224,14 +268,16 @@ def _settings(
 
 
 def _request(forget: Any) -> Request:
+    """Return the request that ``forget`` stands for: a Request, or client ids."""
     if isinstance(forget, Request):
         return forget
     if isinstance(forget, str):
-        raise UserError(f"forget takes a list of clients: forget=[{forget!r}]")
+        raise UserError(f"forget must be a list of client ids, not a string: forget=[{forget!r}]")
     if isinstance(forget, Mapping | Tensor) or not hasattr(forget, "__iter__"):
-        raise UserError(f"forget takes a list of clients or a Request, not a {type(forget).__name__}")
+        raise UserError(f"forget must be a list of client ids or a Request, not a {type(forget).__name__}")
     return Request(tuple(dict.fromkeys(map(str, forget))))
 
 
 def _watched(watch: Watch | None) -> Progress:
+    """Return a progress display that passes every record to ``watch``."""
     return lambda title, rounds: nullcontext(watch)

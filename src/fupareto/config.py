@@ -1,4 +1,8 @@
-"""Experiment files: TOML, validated; an empty one is the demo on the embedded digits."""
+"""Experiment files: reading and validation.
+
+An experiment file is TOML with the sections of :class:`Experiment`. Every key has a default; an empty file is the demo
+on the embedded digits.
+"""
 
 import re
 import tomllib
@@ -16,48 +20,85 @@ class _Section(BaseModel):
 
 
 class Data(_Section):
-    """Which samples."""
+    """Section ``[data]``: the data set.
 
-    source: str = "digits"  # digits, fashion-mnist, cifar10, cifar100, gtsrb, or the path of an .npz file
-    samples: int | None = Field(None, gt=0)  # a stratified subset; None: all
+    Attributes:
+        source: Name of a data set (digits, fashion-mnist, cifar10, cifar100, gtsrb), or the path of an .npz file.
+        samples: Size of a stratified subset; None takes all samples.
+    """
+
+    source: str = "digits"
+    samples: int | None = Field(None, gt=0)
 
 
 class Partition(_Section):
-    """How samples fall to clients."""
+    """Section ``[partition]``: how samples are divided among clients.
+
+    Attributes:
+        kind: dirichlet, pat (pathological: a few classes per client) or iid.
+        clients: Number of clients.
+        alpha: Concentration of the Dirichlet partition.
+        classes_per_client: Classes of each client in the pathological partition.
+        balance: Whether the pathological partition divides a class into equal parts.
+    """
 
     kind: Literal["dirichlet", "pat", "iid"] = "dirichlet"
     clients: int = Field(10, ge=2)
-    alpha: float = Field(0.5, gt=0)  # of the Dirichlet partition
-    classes_per_client: int = Field(2, ge=1)  # of the pathological partition
-    balance: bool = True  # of the pathological partition
+    alpha: float = Field(0.5, gt=0)
+    classes_per_client: int = Field(2, ge=1)
+    balance: bool = True
 
 
 class Backdoor(_Section):
-    """The trigger that makes forgetting measurable."""
+    """Section ``[backdoor]``: the trigger that makes forgetting measurable.
+
+    Attributes:
+        enabled: Whether there is a backdoor.
+        clients: Clients that carry it; None means the clients of the request.
+        portion: Share of each training batch that carries the trigger.
+        asr_split: Data on which the attack success rate is measured.
+    """
 
     enabled: bool = True
-    clients: list[str] | None = None  # who carries it; None: the clients of the request
-    portion: float = Field(0.8, gt=0, le=1)  # of each training batch
+    clients: list[str] | None = None
+    portion: float = Field(0.8, gt=0, le=1)
     asr_split: Literal["train", "test"] = "train"
 
 
 class Training(_Section):
-    """FedAvg over all clients."""
+    """Section ``[train]``: FedAvg over all clients.
+
+    Attributes:
+        rounds: Number of rounds.
+        lr: Learning rate of the first round.
+        decay: Factor on the learning rate after every round.
+        epochs: Local epochs per round.
+        batch_size: Local batch size.
+        participation: Share of the clients that train in a round.
+        record: Unlearning methods whose training history is recorded.
+        keep: Number of rounds that are recorded for FedEraser.
+    """
 
     rounds: int = Field(200, gt=0)
     lr: float = Field(0.5, gt=0)
     decay: float = Field(0.999, gt=0, le=1)
     epochs: int = Field(1, gt=0)
     batch_size: int = Field(20, gt=0)
-    participation: float = Field(1.0, gt=0, le=1)  # share of the clients that train in a round
-    record: list[Literal["federaser", "fupga", "fedau"]] = []  # methods whose history is kept
-    keep: int = Field(100, gt=0)  # rounds that FedEraser will replay
+    participation: float = Field(1.0, gt=0, le=1)
+    record: list[Literal["federaser", "fupga", "fedau"]] = []
+    keep: int = Field(100, gt=0)
 
 
 class Requested(_Section):
-    """What is to be forgotten: clients (ids, or a number drawn by the seed), samples of clients, or classes."""
+    """Section ``[request]``: what is to be forgotten, of one kind.
 
-    samples: dict[str, list[int]] = {}  # client -> row numbers in its training data
+    Attributes:
+        samples: Mapping from client id to row numbers in its training data.
+        classes: Classes.
+        clients: Ids of clients, or a number of clients that are drawn by the seed.
+    """
+
+    samples: dict[str, list[int]] = {}
     classes: list[int] = []
     clients: int | list[str] = 2
 
@@ -66,7 +107,7 @@ class Requested(_Section):
     def _one_kind(cls, raw: Any) -> Any:
         kinds = [k for k in ("clients", "samples", "classes") if isinstance(raw, dict) and raw.get(k)]
         if len(kinds) > 1:
-            raise ValueError(f"names {' and '.join(kinds)}; a request is for one of them")
+            raise ValueError(f"names {' and '.join(kinds)}; a request names clients, samples or classes, not several")
         return {"clients": [], **raw} if kinds in (["samples"], ["classes"]) else raw
 
     @field_validator("clients", mode="before")
@@ -76,46 +117,63 @@ class Requested(_Section):
 
     @field_validator("clients")
     @classmethod
-    def _someone(cls, value: int | list[str], info: ValidationInfo) -> int | list[str]:
+    def _not_empty(cls, value: int | list[str], info: ValidationInfo) -> int | list[str]:
         number = value if isinstance(value, int) else len(value)
         if number < 1 and not info.data.get("samples") and not info.data.get("classes"):
-            raise ValueError("names nobody; give ids, or a number of at least 1")
+            raise ValueError("names no client; give ids, or a number of at least 1")
         return value
 
 
 class Unlearning(_Section):
-    """Which method forgets, with its options."""
+    """Section ``[unlearn]``: the unlearning method.
+
+    Attributes:
+        method: Name of the method, with a preset after a colon: fedosd, fupareto:paper, or package.module:Class.
+        options: Options of the method.
+    """
 
     method: str = "fupareto"
     options: dict[str, Any] = Field(default_factory=lambda: {"lr": 0.1, "rounds": 80, "recovery_rounds": 20})
 
 
 class Experiment(_Section):
-    """A federation, its training and a request."""
+    """Experiment file: a federation, its training and a request.
+
+    Attributes:
+        name: Name of the experiment, for reports.
+        seed: Seed of all random choices.
+        data: Data set.
+        partition: Division of the samples among clients.
+        backdoor: Trigger that makes forgetting measurable.
+        model: mlp, lenet5, cnn, nfresnet18, or package.module:function.
+        train: Training of the initial model.
+        request: What is to be forgotten.
+        unlearn: Unlearning method.
+    """
 
     name: str = "demo"
     seed: int = Field(0, ge=0)
     data: Data = Data()
     partition: Partition = Partition()
     backdoor: Backdoor = Backdoor()
-    model: str = "mlp"  # mlp, lenet5, cnn, nfresnet18, or package.module:function
+    model: str = "mlp"
     train: Training = Training()
     request: Requested = Requested()
     unlearn: Unlearning = Unlearning()
 
     @model_validator(mode="after")
-    def _somebody_stays(self) -> "Experiment":
+    def _retains_a_client(self) -> "Experiment":
         asked = self.request.clients
         count = asked if isinstance(asked, int) else len(set(asked))
         if count >= self.partition.clients:
             raise ValueError(
-                f"request.clients forgets {count} of {self.partition.clients} clients; nobody would be left"
+                f"request.clients forgets {count} of {self.partition.clients} clients; at least one must be retained"
             )
         return self
 
 
 def load(path: Path) -> Experiment:
-    """Read an experiment file; a relative .npz path is relative to the file."""
+    """Read an experiment file; a relative path of an .npz file is relative to the experiment file."""
     raw = read(path, "experiment file")
     if is_bench(raw):
         raise UserError(f"{path} is a bench file, which compares methods; run it with: fupareto bench {path}")
@@ -128,7 +186,7 @@ def load(path: Path) -> Experiment:
 
 
 def read(path: Path, what: str) -> dict[str, Any]:
-    """Read a TOML file as plain values."""
+    """Read a TOML file as plain values; ``what`` names the kind of file in messages."""
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError as error:
@@ -140,7 +198,7 @@ def read(path: Path, what: str) -> dict[str, Any]:
 
 
 def validate(raw: dict[str, Any], where: str) -> Experiment:
-    """Turn plain values into an experiment, naming every wrong key at once."""
+    """Return the experiment of plain values; the error names every wrong key, and ``where`` they are."""
     try:
         return Experiment.model_validate(raw)
     except ValidationError as error:
@@ -153,7 +211,13 @@ def is_bench(raw: dict[str, Any]) -> bool:
 
 
 def explain(error: ValidationError, where: str, model: type[BaseModel]) -> str:
-    """Say in a line per mistake where it is and what would be right; ``model`` is what was read."""
+    """Return a message with one line per mistake: its key, its value and what is expected there.
+
+    Args:
+        error: The error of pydantic.
+        where: The file, or what else was read, for the message.
+        model: The model that was validated.
+    """
     lines = []
     for mistake in error.errors():
         key = ".".join(str(part) for part in mistake["loc"] if part not in ("int", "list[str]")) or "the file"
@@ -164,11 +228,11 @@ def explain(error: ValidationError, where: str, model: type[BaseModel]) -> str:
             if mistake["type"] == "literal_error":
                 message += did_you_mean(mistake["input"], re.findall("'([^']*)'", mistake["ctx"]["expected"]))
             lines.append(f"  {key} = {mistake['input']!r}: {message}" if key != "the file" else f"  {message}")
-    return f"{where} is not right:\n" + "\n".join(dict.fromkeys(lines))
+    return f"{where} is not valid:\n" + "\n".join(dict.fromkeys(lines))
 
 
 def _known(model: type[BaseModel], loc: Sequence[int | str]) -> list[str]:
-    """Return the keys that there are beside the one at ``loc``, which names sections, list positions and names."""
+    """Return the valid keys of the section in which ``loc`` lies (section names, list positions, key)."""
     for part in loc[:-1]:
         found = model.model_fields.get(str(part))
         if found is not None:
@@ -177,6 +241,7 @@ def _known(model: type[BaseModel], loc: Sequence[int | str]) -> list[str]:
 
 
 def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models in a type annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in get_args(annotation):

@@ -1,18 +1,18 @@
-"""The one exception for mistakes that a user can mend; the command line turns it into exit code 2."""
+"""Exceptions for mistakes that a user can correct; the command line ends with exit code 2 for them."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """What was wrong, where, and what would be right, in words for the person who typed it."""
+    """Error that the user can correct; its message says what is wrong, where, and what would be right."""
 
 
 class NotApplicable(UserError):
-    """A method was asked for something that it cannot do by its nature."""
+    """Error for a method that does not support what is requested."""
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Return a hint for a misspelt name, to end a message with; empty where nothing is near."""
+    """Return the end of a message that suggests the known name closest to ``name``; empty where none is close."""
     near = difflib.get_close_matches(str(name).lower(), list(known), 1, cutoff=0.6)
     return f"; did you mean '{near[0]}'?" if near else ""

@@ -1,4 +1,4 @@
-"""How is a file replaced? Whole or not at all."""
+"""Atomic writing of files."""
 
 import contextlib
 import os
@@ -6,7 +6,10 @@ from pathlib import Path
 
 
 def put(path: Path, data: bytes) -> None:
-    """Write beside the target and rename: a reader sees the old file or the new one, never half of it."""
+    """Replace a file atomically: a reader sees the old content or the new one, never a part of it.
+
+    The data are written to a temporary file in the same directory, which is then renamed.
+    """
     part = path.with_name(f".{path.name}.part")
     try:
         with part.open("wb") as file:
@@ -15,5 +18,5 @@ def put(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         part.replace(path)
     finally:
-        with contextlib.suppress(OSError):  # on a disk that is read-only, what went wrong before is what to say
+        with contextlib.suppress(OSError):  # on a read-only disk, report the first error and not this one
             part.unlink(missing_ok=True)

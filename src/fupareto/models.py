@@ -1,7 +1,7 @@
-"""Which models does the paper train? LeNet-5, CNN and NFResNet-18 (no batch norm anywhere), and an MLP for digits.
+"""Models of the paper: LeNet-5, CNN and NFResNet-18, without batch normalisation; and an MLP for digits.
 
-ReLU stands after max-pooling where the papers have it before: the two commute, and four times fewer values
-are rectified.
+ReLU comes after max-pooling where the papers have it before: the two commute, and there are four times fewer values to
+rectify.
 """
 
 import importlib
@@ -19,16 +19,17 @@ Shape = tuple[int, ...]  # of one sample: (channels, height, width) or (features
 
 
 class MaxPool2(nn.MaxPool2d):
-    """Max-pooling of 2x2 fields, where no gradient is wanted as the largest of four strided views: same values, faster.
+    """Max-pooling of 2x2 fields that is faster than PyTorch's where no gradient is computed.
 
-    PyTorch's also notes where every maximum came from: a third of the time of a LeNet-5 that only evaluates.
+    It then takes the maximum of four strided views, which gives the same values. PyTorch's max-pooling also stores the
+    position of every maximum, which takes a third of the time of an evaluation of LeNet-5.
     """
 
     def __init__(self) -> None:
         super().__init__(2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the maxima."""
+        """Return the maximum of every field."""
         if torch.is_grad_enabled():
             pooled: Tensor = super().forward(x)
             return pooled
@@ -38,13 +39,13 @@ class MaxPool2(nn.MaxPool2d):
 
 
 def mlp(shape: Shape, classes: int) -> nn.Module:
-    """One hidden layer of 64, for the embedded digits and for tables of features."""
+    """Build an MLP with one hidden layer of 64 units, for the embedded digits and for tables of features."""
     inputs = int(torch.Size(shape).numel())
     return nn.Sequential(nn.Flatten(), nn.Linear(inputs, 64), nn.ReLU(), nn.Linear(64, classes))
 
 
 def lenet5(shape: Shape, classes: int) -> nn.Module:
-    """LeNet-5 on 28x28 (first convolution padded) or 32x32 images; 61,706 parameters for 1x28x28, 10 classes."""
+    """Build LeNet-5 for 28x28 (first convolution padded) or 32x32 images; 61,706 parameters for 1x28x28, 10 classes."""
     channels, height, _ = _image(shape, "lenet5", (28, 32))
     return nn.Sequential(
         OrderedDict(
@@ -65,7 +66,10 @@ def lenet5(shape: Shape, classes: int) -> nn.Module:
 
 
 def cnn(shape: Shape, classes: int) -> nn.Module:
-    """Two 5x5 convolutions of 64 and three dense layers; 797,962 parameters for 3x32x32, 10 classes."""
+    """Build a CNN of two 5x5 convolutions with 64 channels and three dense layers.
+
+    It has 797,962 parameters for 3x32x32 images and 10 classes.
+    """
     channels, *_ = _image(shape, "cnn", (32,))
     return nn.Sequential(
         OrderedDict(
@@ -95,7 +99,7 @@ class ScaledConv2d(nn.Conv2d):
         self.gain = nn.Parameter(torch.ones(outputs, 1, 1, 1))
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew; the constructor of the convolution calls this before there is a gain."""
+        """Initialise the weights and the gain; nn.Conv2d calls this before the gain exists."""
         nn.init.kaiming_normal_(self.weight, mode="fan_in", nonlinearity="linear")
         if hasattr(self, "gain"):
             nn.init.ones_(self.gain)
@@ -109,12 +113,18 @@ class ScaledConv2d(nn.Conv2d):
 
 
 def _activation(x: Tensor) -> Tensor:
-    """ReLU scaled to keep unit variance on standard normal inputs."""
+    """Return ReLU scaled to keep unit variance on standard normal inputs."""
     return 1.7139588594436646 * F.relu(x)
 
 
 class NFBlock(nn.Module):
-    """Normaliser-free basic block: x + 0.2 · conv2(act(conv1(act(x)))), the shortcut applied to x itself."""
+    """Normaliser-free basic block: shortcut(x) + 0.2 · conv2(act(conv1(act(x)))).
+
+    Args:
+        inputs: Channels of the input.
+        outputs: Channels of the output; where they differ from ``inputs``, the shortcut is a 1x1 convolution.
+        stride: Stride of the first convolution and of the shortcut.
+    """
 
     def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
         super().__init__()
@@ -155,9 +165,17 @@ MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
 
 
 def build(name: str, shape: Shape, classes: int, seed: int) -> nn.Module:
-    """Build a model by name, or by ``package.module:function`` of the user's, initialised from ``seed``.
+    """Build a newly initialised model.
 
-    The function is called as ``function(shape, classes)`` and returns an ``nn.Module``.
+    Args:
+        name: A name in ``MODELS``, or ``package.module:function`` of the user's, which is called as
+            ``function(shape, classes)`` and returns an ``nn.Module``.
+        shape: Shape of one sample.
+        classes: Number of classes.
+        seed: Seed of the initialisation.
+
+    Returns:
+        The model.
     """
     factory = MODELS[name] if name in MODELS else _imported(name)
     with torch.random.fork_rng():
@@ -177,7 +195,16 @@ def build(name: str, shape: Shape, classes: int, seed: int) -> nn.Module:
 
 
 def check_outputs(module: nn.Module, shape: Shape, classes: int | None = None) -> int:
-    """Refuse a model that cannot take the data or whose outputs do not match the classes; return their number."""
+    """Refuse a model that does not fit the data.
+
+    Args:
+        module: The model.
+        shape: Shape of one sample.
+        classes: Number of classes; None accepts any.
+
+    Returns:
+        The number of outputs per sample.
+    """
     was_training = module.training
     module.eval()
     try:
@@ -199,6 +226,7 @@ def check_outputs(module: nn.Module, shape: Shape, classes: int | None = None) -
 
 
 def _imported(name: str) -> Callable[[Shape, int], nn.Module]:
+    """Import the user's function that builds a model."""
     module, _, function = name.partition(":")
     if not function:
         hint = did_you_mean(name, MODELS)
@@ -213,6 +241,7 @@ def _imported(name: str) -> Callable[[Shape, int], nn.Module]:
 
 
 def _image(shape: Shape, model: str, sizes: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return channels, height and width; refuse samples that are not square images of one of ``sizes``."""
     if len(shape) != 3 or shape[1] != shape[2] or shape[1] not in sizes:
         wanted = " or ".join(f"{s}x{s}" for s in sizes)
         raise UserError(f"model '{model}' takes square images of {wanted}, not samples of shape {shape}")

@@ -1,6 +1,6 @@
-"""What does the paper report? The printed cells of its tables, found by table, row, column and stage.
+"""Results that the paper reports: cells of its tables by table, row, column and stage.
 
-A bench file names them in the paper's own words; case and punctuation do not matter.
+A bench file names cells in the paper's own terms; case and punctuation are ignored.
 
     paper = "table1"                              of the bench: "table1" or "ablation"
     paper = { dataset = "FMNIST", CN = 5 }        of a setting: the column; CN is the number of forgotten clients
@@ -9,8 +9,8 @@ A bench file names them in the paper's own words; case and punctuation do not ma
 Rows of ``table1``: Retraining, FedEraser, FUPGA, FedEditor, MoDe, FedAU, FUGAS, FedOSD, and FUPareto with the breadth
 of its line search, as in "FUPareto s=3". Its columns: FMNIST, CIFAR-100 or GTSRB with CN 1 or 5, among 20 clients.
 Rows of ``ablation``: FUPareto and M1 to M8. Its columns: FMNIST, CIFAR-10 or CIFAR-100, 3 of 10 clients forgotten.
-The initial model's row, w0, needs no naming. The paper does not say after which stage its ablation was measured, so
-its numbers stand beside both stages.
+The row of the initial model, w0, is found without being named. The paper does not say after which stage its ablation
+was measured, so its numbers are reported for both stages.
 """
 
 import json
@@ -22,13 +22,13 @@ from typing import Any, TypedDict
 from fupareto.errors import UserError
 
 INITIAL = "w0"
-STAGES = {  # ours: the paper's
+STAGES = {  # our stage -> stages in paper.json
     "initial": ("initial",),
     "unlearned": ("unlearn", "unlearn_or_final_unspecified"),
     "recovered": ("post", "unlearn_or_final_unspecified"),
 }
-DATASETS = {"fashion-mnist": "FMNIST", "cifar100": "CIFAR-100", "gtsrb": "GTSRB"}  # our name: Table I's
-METHODS = {
+DATASETS = {"fashion-mnist": "FMNIST", "cifar100": "CIFAR-100", "gtsrb": "GTSRB"}  # our name -> name in Table I
+METHODS = {  # our name -> row of Table I
     "retrain": "Retraining",
     "federaser": "FedEraser",
     "fupga": "FUPGA",
@@ -43,7 +43,13 @@ METHODS = {
 
 
 class Cell(TypedDict):
-    """What the paper prints of one method on one data set; fractions."""
+    """Reported results of one method on one data set, as fractions.
+
+    Attributes:
+        asr: Attack success rate.
+        r_acc: Mean accuracy of the retained clients.
+        r_acc_std: Standard deviation of that accuracy.
+    """
 
     asr: float
     r_acc: float
@@ -51,12 +57,12 @@ class Cell(TypedDict):
 
 
 def citation() -> str:
-    """Return how the paper is cited."""
+    """Return the citation of the paper."""
     return str(_all()["citation"])
 
 
 def cell(table: str, row: str, column: Mapping[str, Any], stage: str) -> Cell | None:
-    """Return the paper's cell, or None where it prints none; ``stage`` is initial, unlearned or recovered."""
+    """Return a cell of the paper, or None where it reports none; ``stage`` is initial, unlearned or recovered."""
     found = [r for r in _rows(table, column) if _plain(r["method"]) == _plain(row) and r["stage"] in STAGES[stage]]
     if len(found) != 1:
         return None
@@ -64,11 +70,14 @@ def cell(table: str, row: str, column: Mapping[str, Any], stage: str) -> Cell | 
 
 
 def check(table: str, rows: Iterable[str], columns: Iterable[Mapping[str, Any]]) -> None:
-    """Refuse rows and columns that the table does not have; empty ones are of methods the paper does not report."""
+    """Refuse rows and columns that the table does not have; empty ones are skipped: the paper does not report them."""
     rows, columns = [r for r in rows if r], [c for c in columns if c]
     if not table:
         if rows or columns:
-            raise UserError('settings or methods name the paper\'s, but not which table: add paper = "table1" on top')
+            raise UserError(
+                'settings or methods have a key "paper", but the bench does not name a table of the paper: add '
+                'paper = "table1" at the top of the file'
+            )
         return
     known = dict.fromkeys(r["method"] for r in _all()[table]["rows"])
     for row in rows:
@@ -76,12 +85,12 @@ def check(table: str, rows: Iterable[str], columns: Iterable[Mapping[str, Any]])
             raise UserError(f"the paper's {table} has no row {row!r}; it has {', '.join(known)}")
     for column in columns:
         if cell(table, INITIAL, column, "initial") is None:
-            there = [{k: r[k] for k in ("dataset", "CN")} for r in _all()[table]["rows"] if r["method"] == INITIAL]
-            raise UserError(f"the paper's {table} has no column {dict(column)}; it has {', '.join(map(str, there))}")
+            existing = [{k: r[k] for k in ("dataset", "CN")} for r in _all()[table]["rows"] if r["method"] == INITIAL]
+            raise UserError(f"the paper's {table} has no column {dict(column)}; it has {', '.join(map(str, existing))}")
 
 
 def beside(summary: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Cell]:
-    """Return Table I's cells for the stages of a run; empty unless data set, client numbers and method are its own."""
+    """Return the cells of Table I for the stages of a run; empty where the run's setting is not one of the table's."""
     first = summary["stages"].get("initial") or {}
     dataset = DATASETS.get(summary["dataset"])
     if dataset is None or len(summary.get("clients", ())) != 20 or first.get("asr") is None:
@@ -93,6 +102,7 @@ def beside(summary: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, 
 
 
 def _rows(table: str, column: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of a column of a table."""
     if not table or not column:
         return []
     rows: list[dict[str, Any]] = _all()[table]["rows"]
@@ -100,11 +110,12 @@ def _rows(table: str, column: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _plain(text: object) -> str:
-    """Return letters and digits only, so that "FUPareto s=3" is "FUPareto (s=3)"."""
+    """Return the lower-case letters and digits of a name, so that "FUPareto s=3" equals "FUPareto (s=3)"."""
     return "".join(c for c in str(text).lower() if c.isalnum())
 
 
 @cache
 def _all() -> dict[str, Any]:
+    """Return the content of paper.json."""
     found: dict[str, Any] = json.loads(files("fupareto").joinpath("paper.json").read_text(encoding="utf-8"))
     return found

@@ -1,9 +1,9 @@
-"""A module as one flat float32 vector and back: the only place that knows nn.Module internals.
+"""Conversion between an nn.Module and one flat float32 vector.
 
-The vector holds the trainable parameters in ``named_parameters`` order, then the floating-point buffers
-(running statistics). A buffer's gradient is zero by definition, so whatever moves along gradients leaves
-buffers at their value in the initial model, while an average of local models averages them.
-Frozen parameters and integer buffers are part of the module that every client already has, not of the vector.
+The vector holds the trainable parameters in ``named_parameters`` order, then the floating-point buffers (running
+statistics). The gradient of a buffer is zero by definition: a step along gradients leaves buffers unchanged, while an
+average of local models averages them. Frozen parameters and integer buffers are not in the vector; they are part of the
+module that every client already has. This is the only module that depends on the internals of nn.Module.
 """
 
 import copy
@@ -17,28 +17,30 @@ from fupareto.errors import UserError
 
 
 def _trainable(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the trainable parameters by name."""
     return ((name, p) for name, p in module.named_parameters() if p.requires_grad)
 
 
 def _entries(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of the vector by name, in its order."""
     yield from _trainable(module)
     buffers = [(name, b) for name, b in module.named_buffers() if b.is_floating_point()]
-    if buffers:  # those that a state dict has; others (a causal mask, say) are part of the code
-        kept = module.state_dict().keys()
-        yield from ((name, b) for name, b in buffers if name in kept)
+    if buffers:  # only persistent ones; others, such as a causal mask, are rebuilt by the constructor
+        persistent = module.state_dict().keys()
+        yield from ((name, b) for name, b in buffers if name in persistent)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Names and shapes of a module's entries, in the order of the flat vector.
+    """Names and shapes of the tensors in the flat vector of a module, in its order.
 
     Attributes:
-        names: Of the entries.
-        shapes: Of the entries.
-        trainable: How many leading numbers of the vector have a gradient.
-        size: Numbers of the vector.
-        shared: Further names of entries that the module has under several (tied weights).
-        fixed: What else a state dict has: frozen parameters and integer buffers, as the module has them.
+        names: Names of the tensors.
+        shapes: Shapes of the tensors.
+        trainable: Number of trainable parameters, which come first in the vector.
+        size: Length of the vector.
+        shared: Further names of tensors with several names (tied weights), mapped to the name in ``names``.
+        fixed: Tensors of the state dict that are not in the vector: frozen parameters and integer buffers.
     """
 
     names: tuple[str, ...]
@@ -55,7 +57,7 @@ class Layout:
         trainable = sum(p.numel() for _, p in _trainable(module))
         if trainable == 0:
             raise UserError(
-                "the model has no trainable parameter; check requires_grad, or pass a model with weights to learn"
+                "the model has no trainable parameters; set requires_grad, or pass a model that has weights to train"
             )
         shared, fixed = _others(module, dict(entries))
         return cls(
@@ -68,27 +70,28 @@ class Layout:
         )
 
     def named(self, w: Tensor) -> dict[str, Tensor]:
-        """Cut ``w`` into tensors by name, as a state dict has them."""
+        """Return the tensors of the vector ``w`` by name, as views."""
         return dict(zip(self.names, self._cut(w), strict=True))
 
     def flat(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """Join the tensors of :meth:`named` again; a missing name or a wrong shape is the user's error."""
+        """Return the vector of tensors by name; refuse tensors that do not match the model."""
         for name, shape in zip(self.names, self.shapes, strict=True):
             if name not in tensors:
-                raise UserError(f"the weights lack '{name}', which the model has; was another model saved?")
+                raise UserError(f"'{name}' is missing in the weights; they do not match the model")
             if tuple(tensors[name].shape) != shape:
                 raise UserError(
-                    f"the weights of '{name}' have shape {tuple(tensors[name].shape)}, the model's have {shape}"
+                    f"the weights do not match the model: '{name}' has shape {tuple(tensors[name].shape)}, "
+                    f"in the model {shape}"
                 )
         return torch.cat([tensors[name].detach().float().reshape(-1) for name in self.names])
 
     def state_dict(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the tensors of :meth:`named` with everything else that ``load_state_dict`` wants."""
+        """Return the tensors of :meth:`named` with everything else that ``load_state_dict`` needs."""
         found = {**tensors, **{name: tensors[other] for name, other in self.shared.items()}}
         return {**found, **{name: t.clone() for name, t in self.fixed.items()}}
 
     def head(self) -> "Head":
-        """Return where the last dense layer lies in the vector: the last matrix, and the bias behind it."""
+        """Return the last dense layer: the last weight matrix in the vector, and the bias after it."""
         start, found = 0, None
         for name, shape in zip(self.names, self.shapes, strict=True):
             stop = start + int(torch.Size(shape).numel())
@@ -98,16 +101,17 @@ class Layout:
                 found = Head(found.layer, found.start, stop, found.shape)
             start = stop
         if found is None:
-            raise UserError("the model has no dense last layer (nn.Linear), which this method works on")
+            raise UserError("the model has no dense last layer (nn.Linear), which this method requires")
         return found
 
     def _cut(self, w: Tensor) -> list[Tensor]:
+        """Return the tensors of the vector ``w`` in order, as views."""
         sizes = [int(torch.Size(shape).numel()) for shape in self.shapes]
         return [part.view(shape) for part, shape in zip(torch.split(w, sizes), self.shapes, strict=True)]
 
 
 def _others(module: nn.Module, entries: Mapping[str, Tensor]) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Return what else a state dict has: other names of the entries, and tensors that are not in the vector."""
+    """Return ``shared`` and ``fixed`` of a :class:`Layout` whose vector holds ``entries``."""
     by_storage = {(t.data_ptr(), t.shape, t.stride()): name for name, t in entries.items()}
     shared, fixed = {}, {}
     for name, t in module.state_dict().items():
@@ -123,7 +127,14 @@ def _others(module: nn.Module, entries: Mapping[str, Tensor]) -> tuple[dict[str,
 
 @dataclass(frozen=True)
 class Head:
-    """The last dense layer: its name, its place in the vector, and the shape of its matrix (classes, features)."""
+    """Last dense layer of a module.
+
+    Attributes:
+        layer: Name of the layer.
+        start: Index of its first number in the vector.
+        stop: Index after its last number.
+        shape: Shape of its weight matrix (classes, features).
+    """
 
     layer: str
     start: int
@@ -131,7 +142,7 @@ class Head:
     shape: tuple[int, ...]
 
     def apply(self, features: Tensor, vector: Tensor) -> Tensor:
-        """Return the logits of ``features`` under this layer's part of a model's vector."""
+        """Return the logits of ``features``; ``vector`` is this layer's part of the vector of a model."""
         size = self.shape[0] * self.shape[1]
         return nn.functional.linear(
             features, vector[:size].view(self.shape), vector[size:] if len(vector) > size else None
@@ -139,7 +150,7 @@ class Head:
 
 
 def features(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what enters the last dense layer, and the logits."""
+    """Return the inputs of the last dense layer (samples, features), and the logits."""
     layer = module.get_submodule(Layout.of(module).head().layer)
     seen: list[Tensor] = []
     handle = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
@@ -148,18 +159,18 @@ def features(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     finally:
         handle.remove()
     if len(seen) != 1 or seen[0].dim() != 2:
-        raise UserError("the model's last dense layer must see one vector per sample, once")
+        raise UserError("the last dense layer of the model must be called once, with one vector per sample")
     return seen[0], logits
 
 
 @torch.no_grad()
 def reinitialised(module: nn.Module, seed: int) -> Tensor:
-    """Return the vector of a freshly initialised model of the same architecture.
+    """Return the vector of a newly initialised model of the same architecture.
 
-    PyTorch's layers know how to reset their parameters. A parameter that no layer resets is refused: left at its
-    trained value, it would call a trained model fresh.
+    Parameters are reset by the ``reset_parameters`` of their layers. A model with a parameter that no layer resets is
+    refused, since that parameter would keep its trained value.
     """
-    module = copy.deepcopy(module).cpu()  # the same new model, wherever the old one is
+    module = copy.deepcopy(module).cpu()  # so that the result does not depend on the device
     for p in trainable(module):
         p.fill_(torch.nan)
     with torch.random.fork_rng(devices=[]):
@@ -167,25 +178,25 @@ def reinitialised(module: nn.Module, seed: int) -> Tensor:
         for part in module.modules():
             if callable(reset := getattr(part, "reset_parameters", None)):
                 reset()
-    if left := [name for name, p in _trainable(module) if bool(p.isnan().any())]:
+    if unset := [name for name, p in _trainable(module) if bool(p.isnan().any())]:
         raise UserError(
-            f"a fresh model cannot be made: no reset_parameters() sets {', '.join(left)}; add that method to the "
+            f"cannot initialise a new model: no reset_parameters() sets {', '.join(unset)}; add that method to the "
             "module, or pass fresh= (a function of a seed that returns a new model) to simulate"
         )
     return read(module)
 
 
 def read(module: nn.Module) -> Tensor:
-    """Return a copy of the module's vector."""
+    """Return the vector of a module, as a copy."""
     return torch.cat([t.detach().float().reshape(-1) for _, t in _entries(module)])
 
 
 @torch.no_grad()
 def write(module: nn.Module, w: Tensor) -> None:
-    """Put the vector into the module."""
+    """Copy the vector ``w`` into the module."""
     entries = list(_entries(module))
     if w.numel() != sum(t.numel() for _, t in entries):
-        raise ValueError(f"a vector of {w.numel()} entries does not fit the model")
+        raise ValueError(f"a vector of {w.numel()} numbers does not match the model")
     offset = 0
     for _, t in entries:
         t.copy_(w[offset : offset + t.numel()].view(t.shape))
@@ -193,15 +204,16 @@ def write(module: nn.Module, w: Tensor) -> None:
 
 
 def activations(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the bytes that a forward pass leaves for its backward pass: whatever the batch, and for every sample.
+    """Return the bytes that a forward pass saves for its backward pass: a constant part, and a part per sample.
 
-    Seen in passes with two and with four samples; parameters and inputs, which are there anyway, are not counted.
+    They are measured in passes with two and with four samples; parameters and inputs are not counted.
     """
     two, four = (_saved(module, shape, samples) for samples in (2, 4))
     return max(2 * two - four, 0), (four - two) // 2
 
 
 def _saved(module: nn.Module, shape: tuple[int, ...], samples: int) -> int:
+    """Return the bytes that a forward pass of so many samples saves for its backward pass."""
     module = copy.deepcopy(module).eval()
     x = torch.zeros(samples, *shape, device=next(module.parameters()).device)
     known = {t.untyped_storage().data_ptr() for t in (x, *module.parameters(), *module.buffers())}
@@ -218,12 +230,12 @@ def _saved(module: nn.Module, shape: tuple[int, ...], samples: int) -> int:
 
 
 def trainable(module: nn.Module) -> list[Tensor]:
-    """Return the parameters that have a gradient, in the order of the vector."""
+    """Return the trainable parameters, in the order of the vector."""
     return [p for _, p in _trainable(module)]
 
 
 def read_gradient(module: nn.Module, layout: Layout) -> Tensor:
-    """Return the accumulated gradients as a vector; entries without one (buffers, unused weights) are zero."""
+    """Return the accumulated gradients as a vector, zero for buffers and for parameters without a gradient."""
     gradient = torch.zeros(layout.size, device=next(module.parameters()).device)
     offset = 0
     for p in trainable(module):
@@ -235,7 +247,7 @@ def read_gradient(module: nn.Module, layout: Layout) -> Tensor:
 
 @torch.no_grad()
 def reset_counters(module: nn.Module, original: nn.Module) -> None:
-    """Set what the vector does not carry (integer buffers) back, so that no answer depends on an earlier one."""
-    for mine, theirs in zip(module.buffers(), original.buffers(), strict=True):
-        if not mine.is_floating_point():
-            mine.copy_(theirs)
+    """Reset the integer buffers, which the vector does not hold, so that no answer depends on an earlier one."""
+    for buffer, first in zip(module.buffers(), original.buffers(), strict=True):
+        if not buffer.is_floating_point():
+            buffer.copy_(first)

@@ -1,4 +1,4 @@
-"""How is read what a user types? Lists, options and requests, on a command line or in a run config."""
+"""Parsing of lists, options and requests from a command line or a Flower run config."""
 
 import json
 import tomllib
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def options(pairs: list[str], option: str = "--set") -> dict[str, Any]:
-    """Read key=value pairs as TOML has them; a bare word is text."""
+    """Parse key=value pairs, with values as in TOML; a value that is not valid TOML is text."""
     options: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -26,35 +26,45 @@ def options(pairs: list[str], option: str = "--set") -> dict[str, Any]:
 
 
 def listed(text: str) -> list[str]:
-    """Read a list that commas separate."""
+    """Parse a comma-separated list."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def request(clients: str | None, samples: Path | None, classes: str | None) -> "Request | None":
-    """Read what is to be forgotten; None where nothing was said."""
+    """Parse what is to be forgotten; None where nothing is given.
+
+    Args:
+        clients: Comma-separated client ids.
+        samples: JSON file that maps client ids to row numbers.
+        classes: Comma-separated class numbers.
+    """
     if (clients, samples, classes) == (None, None, None):
         return None
     from fupareto.federation import Request
 
-    rows: dict[str, tuple[int, ...]] = {}
-    if samples is not None:
-        try:
-            raw = json.loads(samples.read_text())
-            if not isinstance(raw, dict):
-                raise ValueError(f"it holds a {type(raw).__name__}")
-            rows = {str(i): tuple(numbers) for i, numbers in raw.items()}
-            if not rows or not all(type(n) is int for numbers in rows.values() for n in numbers):
-                raise ValueError("row numbers are whole numbers")
-        except OSError as error:
-            raise UserError(f"cannot read {samples}: {error.strerror}") from error
-        except (ValueError, AttributeError, TypeError) as error:
-            raise UserError(
-                f'{samples} must be JSON that maps clients to row numbers, such as {{"3": [0, 17]}}: {error}'
-            ) from error
+    rows = {} if samples is None else _rows(samples)
     try:
         numbers = tuple(dict.fromkeys(int(c) for c in listed(classes or "")))
     except ValueError as error:
-        raise UserError(f"classes are numbers, such as 4 or 4,7, not {classes!r}") from error
+        raise UserError(f"classes must be numbers, such as 4 or 4,7, not {classes!r}") from error
     if classes is not None and not numbers:
         raise UserError("no class is named; give numbers, such as 4 or 4,7")
     return Request(tuple(dict.fromkeys(listed(clients or ""))), rows, numbers)
+
+
+def _rows(path: Path) -> dict[str, tuple[int, ...]]:
+    """Read row numbers by client from a JSON file."""
+    try:
+        raw = json.loads(path.read_text())
+        if not isinstance(raw, dict):
+            raise ValueError(f"it is a {type(raw).__name__}, not an object")
+        rows = {str(i): tuple(numbers) for i, numbers in raw.items()}
+        if not rows or not all(type(n) is int for numbers in rows.values() for n in numbers):
+            raise ValueError("row numbers must be integers")
+        return rows
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, AttributeError, TypeError) as error:
+        raise UserError(
+            f'{path} must be JSON that maps client ids to row numbers, such as {{"3": [0, 17]}}: {error}'
+        ) from error

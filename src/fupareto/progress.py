@@ -1,4 +1,4 @@
-"""How does a long run show that it moves? A bar on a terminal, a plain line now and then elsewhere, on stderr."""
+"""Progress displays on stderr: a bar or a table on a terminal, a line every few seconds elsewhere."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ Watch = Callable[[dict[str, Any]], None]
 
 @contextmanager
 def rounds(title: str, total: int, quiet: bool) -> Iterator[Callable[[dict[str, Any]], None] | None]:
-    """Yield a function that takes every round's record, or None when nothing is to be shown."""
+    """Yield a function that shows the record of a round, or None when quiet."""
     if quiet:
         yield None
     elif sys.stderr.isatty():
@@ -24,6 +24,7 @@ def rounds(title: str, total: int, quiet: bool) -> Iterator[Callable[[dict[str, 
 
 
 def _bar(title: str, total: int) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Yield a function that shows records in a progress bar."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -47,6 +48,7 @@ def _bar(title: str, total: int) -> Iterator[Callable[[dict[str, Any]], None]]:
 
 
 def _lines(title: str, total: int) -> Callable[[dict[str, Any]], None]:
+    """Return a function that prints a record as a line, at most every five seconds."""
     last = time.monotonic()
 
     def show(record: dict[str, Any]) -> None:
@@ -63,7 +65,7 @@ def _lines(title: str, total: int) -> Callable[[dict[str, Any]], None]:
 
 
 def in_words(record: dict[str, Any]) -> str:
-    """Say in a few words what a round did; nothing for a round that was not measured."""
+    """Return the phase and the main measurements of a round as text; empty for a round that was not measured."""
     if "said" in record:
         return str(record["said"])
     if record.get("r_acc") is None:
@@ -76,7 +78,7 @@ def in_words(record: dict[str, Any]) -> str:
 
 @contextmanager
 def download(quiet: bool) -> Iterator[Callable[[str, int, int | None], None] | None]:
-    """Yield a function of (file, bytes so far, bytes in all), or None when nothing is to be shown."""
+    """Yield a function of (file, bytes so far, total bytes) that shows a download, or None when quiet."""
     if quiet:
         yield None
         return
@@ -96,7 +98,11 @@ def download(quiet: bool) -> Iterator[Callable[[str, int, int | None], None] | N
 
 
 class Board:
-    """How far a bench is, shown to nobody. Cells, a column and a method each, come in the order of their work."""
+    """Progress of a bench, without a display; the base of boards that have one.
+
+    Args:
+        cells: Column and method of every cell, in the order in which they are run.
+    """
 
     def __init__(self, cells: Sequence[tuple[str, str]]) -> None:
         self.cells = cells
@@ -104,35 +110,35 @@ class Board:
 
     @property
     def here(self) -> tuple[str, str]:
-        """Return the column and the method at work."""
+        """Return the column and the method of the current cell."""
         return self.cells[min(self.over, len(self.cells) - 1)]
 
     def rounds(self, title: str, total: int) -> AbstractContextManager[Watch | None]:
-        """Follow a training or an unlearning."""
+        """Return a context that yields a function for the records of a run, or None."""
         return nullcontext()
 
     def say(self, text: str) -> None:
-        """Tell something by the way."""
+        """Show a remark."""
 
     def done(self, result: dict[str, Any]) -> None:
-        """Take a cell's result and go on to the next."""
+        """Show the result of the current cell and continue with the next one."""
         self.over += 1
 
 
 class LineBoard(Board):
-    """A line now and then, and one for every cell."""
+    """Progress of a bench as lines: one every few seconds, and one for every finished cell."""
 
     def rounds(self, title: str, total: int) -> AbstractContextManager[Watch | None]:
-        """Say every few seconds how far it is."""
+        """Print a line every few seconds."""
         column, label = self.here
         return nullcontext(_lines(f"{column}: training" if title == "training" else f"{column}, {label}", total))
 
     def say(self, text: str) -> None:
-        """Print it."""
+        """Print the remark."""
         print(text, file=sys.stderr, flush=True)
 
     def done(self, result: dict[str, Any]) -> None:
-        """Say how the cell ended."""
+        """Print the result of the cell."""
         column, label = self.here
         super().done(result)
         said = _ended(result) + (f": {result['error']}" if "error" in result else "")
@@ -140,7 +146,7 @@ class LineBoard(Board):
 
 
 class TableBoard(Board):
-    """A table that changes: methods down, settings and seeds across, as many of them as the width bears."""
+    """Progress of a bench as a live table: a row per method, and as many columns (settings and seeds) as fit."""
 
     TRAINING = "training"
 
@@ -153,7 +159,7 @@ class TableBoard(Board):
 
     @contextmanager
     def rounds(self, title: str, total: int) -> Iterator[Watch | None]:
-        """Write the round into the cell, or into the training's."""
+        """Write the round number into the cell, or into the row of the training."""
         column, label = self.here
         place = (column, self.TRAINING if title == "training" else label)
 
@@ -166,7 +172,7 @@ class TableBoard(Board):
         self.said = ""
 
     def say(self, text: str) -> None:
-        """Put it above the table until there is something newer."""
+        """Show the remark above the table, until the next one."""
         self.said = text
 
     def done(self, result: dict[str, Any]) -> None:
@@ -176,7 +182,7 @@ class TableBoard(Board):
         super().done(result)
 
     def table(self, width: int) -> "RenderableType":
-        """Return the table; the columns to be seen end with the one at work, or are the first ones."""
+        """Return the table; the last column shown is the current one, unless the first columns include it."""
         from rich.table import Table
         from rich.text import Text
 
@@ -195,7 +201,7 @@ class TableBoard(Board):
 
 @contextmanager
 def bench(cells: Sequence[tuple[str, str]], quiet: bool) -> Iterator[Board]:
-    """Yield what shows a bench's cells: a live table on a terminal, lines elsewhere, nothing when quiet."""
+    """Yield the board of a bench: a live table on a terminal, lines elsewhere, no display when quiet."""
     if quiet:
         yield Board(cells)
     elif not sys.stderr.isatty():
@@ -210,7 +216,7 @@ def bench(cells: Sequence[tuple[str, str]], quiet: bool) -> Iterator[Board]:
 
 
 def _ended(result: dict[str, Any]) -> str:
-    """Say in a few words how a cell ended."""
+    """Return the result of a cell as text: its main measurements, or its status."""
     if "stages" not in result:
         return str(result["status"])
     last = result["stages"][result["final"]]

@@ -1,4 +1,4 @@
-"""Every random choice comes from one seed by a named stream, so no draw depends on the order of others."""
+"""Named random streams from one seed, so that no draw depends on the order of other draws."""
 
 import hashlib
 

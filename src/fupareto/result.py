@@ -1,4 +1,4 @@
-"""The result of a run: its models, its summary, its audit and its report."""
+"""Result of a run: its models, summary, audit and report."""
 
 import dataclasses
 import os
@@ -34,7 +34,13 @@ COST = ("rounds", "seconds", "bytes_up", "bytes_down")
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What the audit compares a run with: a retrained model, how clients train, and remarks on both."""
+    """What an audit compares a run with.
+
+    Attributes:
+        truth: Retrained model and its cost; None where there is none.
+        training: Settings of the training of the initial model; None where they are not known.
+        notes: Remarks for the audit.
+    """
 
     truth: Truth | None = None
     training: FedAvg | None = None
@@ -43,13 +49,13 @@ class Comparison:
 
 @dataclasses.dataclass
 class Result:
-    """A run that has come to its end.
+    """Result of a finished run, as :func:`train` and :func:`unlearn` return it.
 
     Attributes:
-        outcome: Its federation, models and rounds.
-        request: What was to be forgotten; None for a training.
-        seed: Everything random came from it.
-        facts: What the summary says besides numbers.
+        outcome: Federation, models and rounds of the run.
+        request: What was forgotten; None for a training run.
+        seed: Seed of all random choices.
+        facts: Entries of the summary that are not measured: name, method, dataset, model, seed, versions.
     """
 
     outcome: Outcome
@@ -59,15 +65,31 @@ class Result:
 
     @classmethod
     def load(cls, federation: Federation, run: str | Path | Run) -> "Result":
-        """Return the result of a finished run directory, with the federation that it was made with."""
+        """Load the result of a finished run.
+
+        Args:
+            federation: The clients that the run was made with, undivided.
+            run: Run directory.
+
+        Returns:
+            The result.
+        """
         place = run if isinstance(run, Run) else Run.open(_path(run))
         if not place.finished:
-            raise UserError(f"{place.path} has not come to its end; continue it with --resume, or resume=True, first")
+            raise UserError(f"{place.path} is not finished; continue it with --resume, or resume=True in Python, first")
         return cls.of(place, federation if place.trains else federation.divided(Request.from_json(place.request)))
 
     @classmethod
     def of(cls, place: Run, federation: Federation) -> "Result":
-        """Return the result of a finished run; parts of clients that it forgot are virtual clients already."""
+        """Return the result of a finished run.
+
+        Args:
+            place: The run.
+            federation: The clients, already divided for the run's request.
+
+        Returns:
+            The result.
+        """
         summary, config = place.summary, place.config
         request = None if place.trains else Request.from_json(place.request)
         if request is None:
@@ -81,25 +103,32 @@ class Result:
 
     @property
     def place(self) -> Place:
-        """Return where the run is kept: a run directory, or memory."""
+        """Return the storage of the run: a run directory, or memory."""
         return self.outcome.place
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
-        """Return one record per round."""
+        """Return the records of all rounds (the lines of rounds.jsonl)."""
         return self.place.rounds()
 
     def model(self, stage: str | None = None) -> dict[str, Tensor]:
-        """Return the state dict of a stage, by default of the model to keep."""
+        """Return the model of a stage.
+
+        Args:
+            stage: "initial", "unlearned" or "recovered"; by default the stage that the summary names as ``final``.
+
+        Returns:
+            The state dict, complete for ``load_state_dict``.
+        """
         stage = stage or self.summary()["final"]
         tensors = self.place.load_model(stage)
         if tensors is None:
-            there = [s for s in STAGES if self.place.load_model(s) is not None]
-            raise UserError(f"the run has no {stage} model; it has {', '.join(there)}")
+            existing = [s for s in STAGES if self.place.load_model(s) is not None]
+            raise UserError(f"the run has no model of stage '{stage}'; it has {', '.join(existing)}")
         return self.outcome.federation.layout.state_dict(tensors)
 
     def summary(self) -> dict[str, Any]:
-        """Return the summary (the content of summary.json); the models are measured once."""
+        """Return the summary (the content of summary.json); the first call measures the models."""
         if not self.place.finished:
             self.place.save_results(self._measured(), None)
         return self.place.summary
@@ -111,17 +140,20 @@ class Result:
         reference: Model | None = None,
         thresholds: Thresholds | Mapping[str, float] | None = None,
     ) -> dict[str, Any]:
-        """Attack the models and return the audit (the content of audit.json), with its verdict.
+        """Audit the models: attack them, compare them, and check the numbers against thresholds.
 
         Args:
-            retrain: Compare with a model that is retrained without the forgotten data, by the training's settings.
-            training: The settings of the training, where the run does not know them.
-            reference: A model that was retrained already, in any form that ``w0`` of ``unlearn`` may have.
-            thresholds: Where a number is good enough, such as ``{"asr": 0.02}``.
+            retrain: Retrain a model without the forgotten data, with the settings of the training, and compare.
+            training: Settings of the training, where the run does not say how its initial model was trained.
+            reference: Retrained model to compare with, in any form that ``w0`` of ``unlearn`` takes.
+            thresholds: Limits of the checks, as Thresholds or by name, such as ``{"asr": 0.02}``.
+
+        Returns:
+            The audit, with its verdict (the content of audit.json).
         """
         limits = _limits(thresholds)
         if self.request is None:
-            raise UserError("nothing was forgotten, so there is nothing to audit; audit the result of unlearn()")
+            raise UserError("a training run forgets nothing and cannot be audited; audit the result of unlearn()")
         if self.place.path is not None:
             refuse_certified(self.place.path)
         against = self._comparison(retrain, training, reference)
@@ -136,7 +168,16 @@ class Result:
         shadowed: Shadowed | None = None,
         thresholds: Thresholds | Mapping[str, float] | None = None,
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        """Measure and attack the models anew, write nothing, and return summary and audit; a training has no audit."""
+        """Measure and audit the models again without writing anything.
+
+        Args:
+            reference: Retrained model to compare with.
+            shadowed: Shadow models, for the attacks of tiers 2 and 3.
+            thresholds: Limits of the checks.
+
+        Returns:
+            The summary, and the audit; None in its place for a training run.
+        """
         summary = self._measured()
         if self.request is None:
             return summary, None
@@ -144,7 +185,14 @@ class Result:
         return self._attacked(summary, against, shadowed, _limits(thresholds))
 
     def report(self, path: str | Path) -> Path:
-        """Write the HTML report, with the audit if one was made."""
+        """Write the HTML report, with the audit if there is one.
+
+        Args:
+            path: File to write.
+
+        Returns:
+            The path of the file.
+        """
         page = render(self.summary(), self.rounds, self.place.config, self.place.audit)
         try:
             Path(path).write_text(page, encoding="utf-8")
@@ -157,6 +205,7 @@ class Result:
         return {stage: w for stage in STAGES if (w := self.outcome.model(stage)) is not None}
 
     def _measured(self) -> dict[str, Any]:
+        """Measure the models and return the summary."""
         created = datetime.now(UTC).isoformat(timespec="seconds")
         outcome = self.outcome
         with outcome.federation.session():
@@ -166,7 +215,8 @@ class Result:
     def _attacked(
         self, summary: dict[str, Any], against: Comparison, shadowed: Shadowed | None, thresholds: Thresholds | None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        outcome, way = self.outcome, against.training
+        """Audit the models and return the summary, with its membership numbers, and the audit."""
+        outcome, training = self.outcome, against.training
         with outcome.federation.session():
             found = assemble.audit(
                 outcome.federation,
@@ -176,7 +226,7 @@ class Result:
                 summary,
                 seed=self.seed,
                 retrained=against.truth,
-                local=Local(way.lr, way.epochs, way.batch_size, self.seed) if way else None,
+                local=Local(training.lr, training.epochs, training.batch_size, self.seed) if training else None,
                 shadowed=shadowed,
                 thresholds=thresholds,
             )
@@ -185,9 +235,9 @@ class Result:
         return assemble.with_membership(summary, found), found
 
     def _comparison(self, retrain: bool, training: FedAvg | None, reference: Model | None) -> Comparison:
-        """Return the retrained model: the one that is given, one that is made now, or one that was made earlier."""
+        """Return what to compare with: a given model, one that is retrained now, or one of an earlier audit."""
         if training is not None and not isinstance(training, FedAvg):
-            raise UserError(f"training takes FedAvg(...), not a {type(training).__name__}")
+            raise UserError(f"training must be FedAvg(...), not a {type(training).__name__}")
         known = training or training_of(self.place)
         if reference is not None:
             return self._given(reference, known)
@@ -199,6 +249,7 @@ class Result:
         return Comparison(training=known)
 
     def _given(self, reference: Model, training: FedAvg | None) -> Comparison:
+        """Return the comparison with a given model, or with the run of a retrained one."""
         place, layout = _place_of(reference), self.outcome.federation.layout
         device = self.outcome.federation.device
         if place is None:
@@ -213,32 +264,32 @@ class Result:
         return Comparison(Truth(w, place.summary["cost"]), training or own or training_of(place))
 
     def _check_reference(self, place: Place) -> None:
-        """Refuse a model that learnt from what had to be forgotten."""
+        """Refuse a reference that was trained on the forgotten data."""
         where = place.path or "the reference"
         if place.trains:
             learnt = set(self.outcome.sides[0]) & set(place.summary["clients"])
             if learnt or (self.request and self.request.partial):
-                raise UserError(f"{where} was trained with what had to be forgotten; give a model that was retrained")
+                raise UserError(f"{where} was trained on the forgotten data; the reference must be a retrained model")
             return
         if place.config.get("method", {}).get("name") != Retrain.name:
-            raise UserError(f'{where} is not a finished run of method "retrain"')
+            raise UserError(f'{where} is not a run of method "retrain", so it cannot be the reference')
         if Request.from_json(place.request) != self.request:
-            raise UserError(f"{where} was retrained for another request")
+            raise UserError(f"{where} was retrained for another request; the reference must be for the same one")
 
     def _retrained(self, training: FedAvg | None) -> Comparison:
-        """Train a new model without the forgotten data; in a run directory, into its ``retrained``."""
+        """Retrain a model without the forgotten data, into ``retrained`` where the run has a directory."""
         notes: tuple[str, ...] = ()
         if training is None:
             training = FedAvg()
             notes = (
                 f"How the initial model was trained is not known: retrained with FedAvg's defaults, {training}. "
-                "Say how with training=FedAvg(...).",
+                "Pass the settings of its training as training=FedAvg(...).",
             )
             warnings.warn(notes[0], stacklevel=4)
         method = Retrain(**dataclasses.asdict(training))
         w0, path = self.outcome.model("initial"), self.place.path
         if w0 is None or self.request is None:
-            raise UserError("the run has no initial model to compare with")
+            raise UserError("the run has no model of stage 'initial', with which a retrained one is compared")
         label = {"name": method.name, **dataclasses.asdict(method)}
         kept = {key: value for key, value in self.place.config.items() if key in ("kind", "seed", "versions")}
         config = {**kept, "method": label, "training": dataclasses.asdict(training)}
@@ -250,9 +301,11 @@ class Result:
 
 
 def began(federation: Federation, w0: Model) -> Start:
-    """Return the start of a run from a model in any form, on the federation's device."""
+    """Return the start of a run, on the federation's device, from a model in any accepted form."""
     if not isinstance(federation, Federation):
-        raise UserError(f"federation must be a Federation, as simulate() returns, not a {type(federation).__name__}")
+        raise UserError(
+            f"federation must be a Federation, such as simulate() returns, not a {type(federation).__name__}"
+        )
     if isinstance(w0, Result):
         w0.summary()
     start = start_from(federation.layout, w0.place if isinstance(w0, Result) else w0)
@@ -260,15 +313,16 @@ def began(federation: Federation, w0: Model) -> Start:
 
 
 def refuse_certified(path: Path) -> None:
-    """Refuse to write new numbers beside a certificate that holds others."""
+    """Refuse to overwrite the results of a run that has a certificate."""
     if (path / "certificate.json").is_file():
         raise UserError(
-            f"{path} has a certificate, with which new numbers would not agree; check it with `fupareto verify`, "
-            "or move it away first"
+            f"{path} has a certificate, which would not match new results; check it with `fupareto verify`, "
+            "or move certificate.json elsewhere first"
         )
 
 
 def _place_of(reference: Model) -> Place | None:
+    """Return the run of a reference; None where it is a model without one."""
     if isinstance(reference, Result):
         return reference.place
     if isinstance(reference, str | os.PathLike) and Path(reference).is_dir():
@@ -286,5 +340,8 @@ def _limits(thresholds: Thresholds | Mapping[str, float] | None) -> Thresholds |
     if thresholds is None or isinstance(thresholds, Thresholds):
         return thresholds
     if not isinstance(thresholds, Mapping):
-        raise UserError(f'thresholds takes numbers by name, such as {{"asr": 0.02}}, not a {type(thresholds).__name__}')
+        raise UserError(
+            f'thresholds must be Thresholds(...) or numbers by name, such as {{"asr": 0.02}}, not a '
+            f"{type(thresholds).__name__}"
+        )
     return Thresholds.of(thresholds)

@@ -1,4 +1,4 @@
-"""How does a dataclass become tensors and plain values? For checkpoints and for messages: no pickle anywhere."""
+"""Serialisation of dataclasses as tensors and JSON values, for checkpoints and messages; no pickle."""
 
 import dataclasses
 import json
@@ -31,7 +31,7 @@ def pack(thing: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def unpack(cls: type[T], tensors: dict[str, Tensor], values: dict[str, Any]) -> T:
-    """Rebuild the dataclass; JSON's lists become tuples again."""
+    """Return the dataclass that :func:`pack` split; lists become tuples again."""
     hints = get_type_hints(cls)
     fields: dict[str, Any] = dict(tensors)
     for name, value in values.items():
@@ -43,19 +43,19 @@ def unpack(cls: type[T], tensors: dict[str, Tensor], values: dict[str, Any]) -> 
 
 
 def to_bytes(thing: Any) -> bytes:
-    """Return the dataclass as one safetensors file, its plain values as JSON in the header."""
+    """Return the dataclass as a safetensors file, with its plain values as JSON in the metadata."""
     tensors, values = pack(thing)
     metadata = {"type": type(thing).__name__, "values": json.dumps(values)}
     return safetensors.torch.save(_apart(tensors), metadata)
 
 
 def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return contiguous tensors no two of which share memory, as safetensors wants them; copies only where needed."""
+    """Return contiguous tensors that share no memory, as safetensors requires; copies only where needed."""
     found: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        whole = tensor.detach().cpu().contiguous()
-        shared = any(whole.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in found.values())
-        found[name] = whole.clone() if shared else whole
+        dense = tensor.detach().cpu().contiguous()
+        shared = any(dense.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in found.values())
+        found[name] = dense.clone() if shared else dense
     return found
 
 
@@ -66,18 +66,26 @@ def moved(thing: T, device: torch.device) -> T:
 
 
 def from_bytes(types: dict[str, type[T]], data: bytes) -> T:
-    """Rebuild a dataclass of one of ``types`` (by class name) from :func:`to_bytes`; ValueError when damaged."""
+    """Return the dataclass that :func:`to_bytes` wrote.
+
+    Args:
+        types: Accepted classes by name.
+        data: Content of the file.
+
+    Raises:
+        ValueError: The file is damaged, or of another type.
+    """
     try:
         length = int.from_bytes(data[:8], "little")
         metadata = json.loads(data[8 : 8 + length])["__metadata__"]
         tensors = safetensors.torch.load(data)
         return unpack(types[metadata["type"]], tensors, json.loads(metadata["values"]))
     except (safetensors.SafetensorError, AttributeError, KeyError, TypeError, ValueError, UserError) as error:
-        raise ValueError(f"not a whole safetensors file of {', '.join(types)}: {error}") from error
+        raise ValueError(f"not a complete safetensors file of {', '.join(types)}: {error}") from error
 
 
 def same(a: Any, b: Any) -> bool:
-    """Return whether two packed dataclasses hold bit-identical tensors and equal values."""
+    """Return whether two dataclasses have bit-identical tensors and equal values."""
     (tensors_a, values_a), (tensors_b, values_b) = pack(a), pack(b)
     return (
         values_a == values_b

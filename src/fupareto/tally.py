@@ -1,7 +1,7 @@
 """Tally of check results: how many checks of an audit are shown, open and refuted.
 
-Every place that says how a run came out also says this: summary.json, audit.json, certificates, reports, commands.
-It is computed here only, and needs neither torch nor the audit.
+summary.json, audit.json, certificates, reports and commands all state it; it is computed here only. This module imports
+neither torch nor the audit.
 """
 
 import re
@@ -16,7 +16,7 @@ Tally = dict[str, int]
 
 
 def tally(checks: Iterable[Mapping[str, Any]]) -> Tally:
-    """Count checks by result; one with an unknown result, or none, is open.
+    """Count checks by result; a check whose result is unknown or missing counts as open.
 
     >>> tally([{"result": "shown"}, {"result": "refuted"}, {}])
     {'shown': 1, 'open': 1, 'refuted': 1}
@@ -33,7 +33,7 @@ def tally_of(summary: Mapping[str, Any], audit: Mapping[str, Any] | None = None)
 
     Args:
         summary: The content of summary.json; its ``checks`` is the tally.
-        audit: The content of audit.json, for runs of versions that wrote no tally into the summary.
+        audit: The content of audit.json, for runs of earlier versions, whose summary has no tally.
     """
     held = summary.get("checks")
     if isinstance(held, Mapping) and all(type(held.get(result)) is int for result in RESULTS):
@@ -54,7 +54,7 @@ def words(found: Mapping[str, int] | None) -> str:
 
 
 def with_tally(text: str, found: Mapping[str, int] | None) -> str:
-    """Return a verdict with the sentence on its tally at the end, in place of an earlier one.
+    """Return a verdict that ends with a sentence on the tally; an earlier such sentence is replaced.
 
     >>> with_tally("The backdoor works in 0.6% of all tries.", None)
     'The backdoor works in 0.6% of all tries. Checks: none made.'

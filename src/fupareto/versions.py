@@ -1,4 +1,4 @@
-"""Which software made a result?"""
+"""Versions of the software that a result depends on."""
 
 import platform
 from collections.abc import Sequence
@@ -6,6 +6,6 @@ from importlib import metadata
 
 
 def versions(more: Sequence[str] = ()) -> dict[str, str]:
-    """Return the versions that a result depends on; ``more`` are packages that its engine needs."""
+    """Return the versions of fupareto, torch, numpy, the packages in ``more`` and Python, by name."""
     found = {name: metadata.version(name) for name in ("fupareto", "torch", "numpy", *more)}
     return {**found, "python": platform.python_version()}

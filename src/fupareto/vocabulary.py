@@ -1,3 +1,3 @@
-"""Words that several packages share and that need no torch: stages of a run and names of its files."""
+"""Names that several packages share: the stages of a run. This module does not import torch."""
 
 STAGES = ("initial", "unlearned", "recovered")  # the models that every run reports, in this order

@@ -68,19 +68,29 @@ def test_everything_shown() -> None:
     assert set(results(summary(), audit()).values()) == {"shown"}
 
 
+DECIDES = {
+    "asr": {"forgotten"},
+    "forget_gap": {"unknown"},
+    "r_acc_loss": {"useful"},
+    "client_loss": {"exclusive"},
+    "leak": {"private", "unseen"},
+    "relearning": {"removed"},
+    "divergence": {"alike"},
+}
+
+
 @pytest.mark.parametrize("limit", [f.name for f in dataclasses.fields(Thresholds)])
-def test_every_threshold_decides_something(limit: str) -> None:
+def test_every_threshold_decides_its_own_check_and_no_other(limit: str) -> None:
     limits: dict[str, float] = {limit: 1.0 if limit == "relearning" else 0.0}
-    run, found = summary(), audit()
+    run, found = summary(), audit(told_apart={**result(0.52, 0.45, 0.58), "with": 8, "without": 8})
     if limit == "forget_gap":  # without a trigger
         run = without_mark(run)
     if limit == "r_acc_loss":
         run["stages"]["unlearned"] = stage(0.01, 0.797, 0.7, 40000)
         run["stages"]["initial"] = stage(0.8, 0.80, 0.9, 40000)
-    assert "refuted" not in results(run, found).values()
-    assert "shown" in results(run, found).values()
-    strict = results(run, found, **limits)
-    assert [r for r in strict.values() if r in ("refuted", "open")], strict
+    before, strict = results(run, found), results(run, found, **limits)
+    assert {name: before[name] for name in DECIDES[limit]} == dict.fromkeys(DECIDES[limit], "shown")
+    assert {name for name in before if strict[name] != before[name]} == DECIDES[limit]
 
 
 @pytest.mark.parametrize(
@@ -119,6 +129,11 @@ def test_what_was_not_measured_is_open() -> None:
     assert results(plain, nothing)["unknown"] == "open"  # low accuracy alone shows nothing without a trigger
     assert results(plain, audit())["unknown"] == "shown"
     assert results(summary(missing={"1": "timed out"}), audit())["forgotten"] == "open"
+    assert results(without_mark(summary(missing={"1": "timed out"})), audit())["unknown"] == "open"
+    untested = summary()
+    for found_ in untested["stages"].values():
+        found_["clients"] = {i: c for i, c in found_["clients"].items() if c["side"] == "forget"}
+    assert results(untested, audit())["useful"] == "open"
 
 
 def test_a_mark_that_was_never_learnt_cannot_be_forgotten() -> None:

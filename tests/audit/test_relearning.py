@@ -3,10 +3,12 @@
 import torch
 
 from federation import worlds
+from federation.engines import FaultyFederation, only, silent
 from fupareto import parameters
 from fupareto.audit.relearning import goal, relearn
 from fupareto.federation import SimulatedFederation
 from fupareto.federation.collected import Local
+from fupareto.federation.questions import Train
 from fupareto.tasks.losses import Loss
 
 
@@ -38,3 +40,12 @@ def test_a_measure_that_nobody_has_ends_at_once() -> None:
     federation = SimulatedFederation(worlds.plain(), worlds.clients())
     found = relearn(federation, federation.fresh(0), ["c1"], "asr", 0.9, Local(lr=0.1), 5)
     assert found == {"rounds": None, "curve": [None]}
+
+
+def test_forget_clients_that_do_not_train_again_show_nothing() -> None:
+    """They answer when they are measured, but not when they are to train: the curve ends where it began."""
+    inner = SimulatedFederation(worlds.plain(), worlds.clients())
+    federation = FaultyFederation(inner, {"c1": only(Train, silent)})
+    found = relearn(federation, inner.fresh(7), ["c1"], "forget_acc", 1.1, Local(lr=0.1), 5)
+    assert found["rounds"] is None
+    assert len(found["curve"]) == 1

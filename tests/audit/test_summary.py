@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from federation.engines import FaultyFederation, always
 from fupareto.audit import summary
 from fupareto.audit.forgetting import forgetting
 from fupareto.audit.measure import measure
 from fupareto.audit.summary import conclude
 from fupareto.audit.utility import utility
 from fupareto.federation.collected import Evaluation
-from fupareto.federation.questions import Answer, Failure
+from fupareto.federation.questions import Failure
 from fupareto.federation.simulated import SimulatedFederation
 
 Counts = dict[str, dict[str, float]]
@@ -164,15 +165,6 @@ def test_nobody_to_forget_nothing_to_say() -> None:
     assert conclude({"initial": stage(None, 0.9, None)}, [], ["a", "b"], [], {})["verdict"] == ""
 
 
-class Deaf(SimulatedFederation):
-    """A federation in which one client does not answer."""
-
-    deaf = "b"
-
-    def _answer(self, client: str, question: Any) -> Answer | Failure:
-        return Failure("timed out") if client == self.deaf else super()._answer(client, question)
-
-
 def test_measuring_a_model() -> None:
     """A model that always says class 0, and a client that does not answer."""
     model = torch.nn.Linear(2, 3)
@@ -187,7 +179,8 @@ def test_measuring_a_model() -> None:
     }
     splits["a"]["trigger"] = (x, torch.tensor([2, 2, 2, 0]))
     w = torch.tensor([0.0] * 6 + [1.0, 0.0, 0.0])
-    found, missing = measure(Deaf(model, splits), w, w + 2, ["a"], ["b", "c"])
+    without_b = FaultyFederation(SimulatedFederation(model, splits), {"b": always(Failure("timed out"))})
+    found, missing = measure(without_b, w, w + 2, ["a"], ["b", "c"])
     assert missing == {"b": "timed out"}
     assert (found["asr"], found["asr_max"], found["forget_acc"]) == (0.25, 0.25, 0.25)
     assert (found["r_acc"], found["r_acc_std"], found["r_acc_min"]) == (0.5, 0.0, 0.5)

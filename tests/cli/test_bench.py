@@ -118,8 +118,8 @@ def test_small_scale(tmp_path: Path) -> None:
     assert "SMALL SCALE" in ended.out
     assert "forget acc. / R-Acc (std)" in ended.out
     assert "not applicable (1)" in ended.out
-    assert "one by one, CN=1, not applicable: one after the other" in ended.out
-    assert "one by one: not applicable: one after the other is" in ended.err
+    assert "one by one, CN=1, not applicable: sequential unlearning" in ended.out
+    assert "one by one: not applicable: sequential unlearning needs" in ended.err
 
 
 ALONE = '[[methods]]\nmethod = "fupareto"\nlabel = "one by one"\nsequential = true\n\n[scales.small]'
@@ -154,11 +154,11 @@ def test_interrupted_by_the_user(tmp_path: Path) -> None:
         ('method = "retrain"', 'method = "retrian"', "unknown method 'retrian'"),
         ("seeds = [0, 1]", "seeds = [0, 1]\nsede = 1", "sede: unknown key"),
         ("options = { rounds = 3 }", "options = { round = 3 }", "did you mean 'rounds'?"),
-        ('label = "FUPareto s=3"', 'label = "retraining"', "methods: two have the same name"),
+        ('label = "FUPareto s=3"', 'label = "retraining"', "methods: two entries have the same name"),
         ("train = { rounds = 4 }", "train = { rounds = 0 }", "train.rounds"),
         ('paper = "Retraining"', 'paper = "Retrain"', "the paper's table1 has no row 'Retrain'"),
         ("CN = 1 }", "CN = 2 }", "the paper's table1 has no column"),
-        ('paper = "table1"\n', "", "not which table"),
+        ('paper = "table1"\n', "", "does not name a table"),
         ('name = "tiny"', 'name = "Tiny/.."', "name = 'Tiny/..'"),
         ("seeds = [0, 1]", "seeds = [0, 1", "is not valid TOML"),
     ],
@@ -187,7 +187,7 @@ def test_a_directory_of_another_bench_is_left_alone(call: Call, tmp_path: Path, 
     (tmp_path / "bench.toml").write_text(BENCH.replace("samples = 300", "samples = 200"))
     ended = call("bench", "bench.toml", "--scale", "small", "--quiet", "--out", "here")
     assert (ended.code, ended.out) == (2, "")
-    assert "was trained for something else" in ended.err
+    assert "was trained with other settings" in ended.err
     assert files(tmp_path / "here") == before
 
 

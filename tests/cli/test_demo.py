@@ -38,7 +38,7 @@ def test_says_what_came_out(demo: tuple[Path, Ended], summary: dict[str, Any]) -
     (named,) = re.findall(r"^Report: +(.+)$", ended.out, re.MULTILINE)
     assert (run.parents[1] / named) == run / "report.html"
     assert "Training 10 clients on digits, seed 0." in ended.err
-    assert "carry a backdoor and ask to be forgotten" in ended.err
+    assert "carry a backdoor and are to be forgotten" in ended.err
     assert max(map(len, ended.out.splitlines()[:8])) <= 80
 
 

@@ -49,7 +49,7 @@ def test_read_only_disk(call: Call, small: Path, disk: Path) -> None:
     assert mount(disk, "remount,ro")
     ended = call("train", small / "small.toml", "--out", disk / "run")
     assert ended.code == 2
-    assert f"cannot make the directory {disk / 'run'}: Read-only file system" in ended.err
+    assert f"cannot create the directory {disk / 'run'}: Read-only file system" in ended.err
     assert mount(disk, "remount,rw")
     assert call("train", small / "small.toml", "--out", disk / "run", "-q").code == 0
     before = files(disk)

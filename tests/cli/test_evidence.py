@@ -70,6 +70,8 @@ def test_an_attack_of_your_own_without_a_run(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (told,) = json.loads(done.stdout).values()
+    initial, forgotten = told.values()  # the model before and the one that is kept
+    assert initial.keys() == forgotten.keys() != set()
     assert all(0 <= auc <= 1 for aucs in told.values() for auc in aucs.values())
     assert list(tmp_path.iterdir()) == []
 

@@ -27,7 +27,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_what_needs_clients_says_where_they_are(mistake: Callable[..., str], run: Path) -> None:
-    says = ("python was made from Python", "its clients live in the program that made it")
+    says = ("python was made from Python", "its clients are defined in a program")
     mistake(
         "unlearn", "python", "--clients", "c", "--out", "next", says=(*says, 'fupareto.unlearn(federation, "python"')
     )

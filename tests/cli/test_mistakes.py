@@ -43,9 +43,9 @@ def npz(**arrays: object) -> str:
         ("[partition]\nkind = 'dirichlett'", ("partition.kind = 'dirichlett'", "'dirichlet', 'pat' or 'iid'")),
         ("seed = 1\nseed = 2", ("experiment.toml is not valid TOML", "overwrite")),
         ("[train\nrounds = 3", ("experiment.toml is not valid TOML", "line 1")),
-        ("request.clients = []", ("request.clients", "names nobody")),
-        ("request.clients = 0", ("request.clients", "names nobody")),
-        ("request.clients = 10", ("forgets 10 of 10 clients", "nobody would be left")),
+        ("request.clients = []", ("request.clients", "names no client")),
+        ("request.clients = 0", ("request.clients", "names no client")),
+        ("request.clients = 10", ("forgets 10 of 10 clients", "at least one must be retained")),
         ("request.clients = ['3', '12']", ("no client '12'", "0, 1, 2")),
         ("request.clients = 'three'", ("request.clients = 'three'",)),
         ("data.source = 'emnist'", ("unknown data 'emnist'", "digits, fashion-mnist")),
@@ -153,8 +153,8 @@ def test_own_model(mistake: Mistake, monkeypatch: pytest.MonkeyPatch, function: 
     [
         (("--clients", "3,9"), ("no client '9'", "0, 1, 2, 3, 4")),
         (("--clients", "0,1,2,3,4"), ("forgets everything", "leave at least one client out")),
-        (("--clients", ""), ("names nobody", "0, 1, 2, 3, 4")),
-        (("--clients", " , "), ("names nobody",)),
+        (("--clients", ""), ("names no client", "0, 1, 2, 3, 4")),
+        (("--clients", " , "), ("names no client",)),
         (("--method", "fuparetto"), ("unknown method 'fuparetto'", "fupareto, retrain", "fedavg")),
         (("--method", "fupareto:papers"), ("no preset 'papers'", "fupareto:paper")),
         (("--method", "fedavg:paper"), ("no preset 'paper'", "none")),
@@ -212,7 +212,7 @@ def test_not_a_run_directory(mistake: Mistake, small: Path, command: str) -> Non
     mistake(command, "later", *out, says=("later/config.toml is damaged", "Expected ']'"))
     write("format = 1", "later/config.toml")
     if command == "unlearn":
-        mistake(command, "later", *out, says=("later/config.toml is damaged", "lacks [experiment]"))
+        mistake(command, "later", *out, says=("later/config.toml is damaged", "[experiment] is missing"))
 
 
 @pytest.mark.parametrize("command", ["unlearn", "audit", "report", "compare"])
@@ -220,13 +220,13 @@ def test_unfinished_run(mistake: Mistake, small: Path, command: str) -> None:
     shutil.copytree(small / "trained", "half")
     Path("half/summary.json").unlink()
     out = ("--out", "run") if command == "unlearn" else ()
-    says = {"unlearn": ("half is not a finished run", "--resume"), "audit": ("half", "--resume")}
-    mistake(command, "half", *out, says=says.get(command, ("half has no summary.json", "come to its end")))
+    says = {"unlearn": ("half is not finished", "--resume"), "audit": ("half", "--resume")}
+    mistake(command, "half", *out, says=says.get(command, ("half has no summary.json", "is the run finished?")))
 
 
 def test_a_second_request_has_to_say_who(mistake: Mistake, small: Path) -> None:
     run = small / "forgotten"
-    mistake("unlearn", run, "--out", "run", says=("has answered a request already", "--clients"))
+    mistake("unlearn", run, "--out", "run", says=("has already answered a request", "--clients"))
     gone = json.loads((run / "request.json").read_text())["clients"][0]
     mistake("unlearn", run, "--clients", gone, "--out", "run", says=(f"no client '{gone}' in the federation",))
 
@@ -234,41 +234,43 @@ def test_a_second_request_has_to_say_who(mistake: Mistake, small: Path) -> None:
 def test_out_that_exists(mistake: Mistake, small: Path) -> None:
     shutil.copytree(small / "trained", "trained")
     write(EXPERIMENT)
-    mistake("train", "experiment.toml", "--out", "trained", says=("trained is there already", "--resume", "--out"))
-    mistake("unlearn", "trained", "--out", "trained", says=("trained is there already",))
+    mistake("train", "experiment.toml", "--out", "trained", says=("trained already exists", "--resume", "--out"))
+    mistake("unlearn", "trained", "--out", "trained", says=("trained already exists",))
     Path("mine").mkdir()
     write("dear diary", "mine/diary.txt")
     shutil.copytree(small / "forgotten", "forgotten")
     for resume in ((), ("--resume",)):
-        mistake("demo", "--out", "forgotten", *resume, says=("forgotten is there already",))
-        mistake("train", "experiment.toml", "--out", "mine", *resume, says=("mine is there already",))
-        mistake("demo", "--out", "mine", *resume, says=("mine is there already",))
+        mistake("demo", "--out", "forgotten", *resume, says=("forgotten already exists",))
+        mistake("train", "experiment.toml", "--out", "mine", *resume, says=("mine already exists",))
+        mistake("demo", "--out", "mine", *resume, says=("mine already exists",))
     write("a file", "file")
-    mistake("train", "experiment.toml", "--out", "file", says=("file is there already",))
-    mistake("train", "experiment.toml", "--out", "file/x", says=("cannot make the directory file/x", "Not a directory"))
-    mistake("demo", "--out", "file/x", says=("cannot make the directory file/x",))
+    mistake("train", "experiment.toml", "--out", "file", says=("file already exists",))
+    mistake(
+        "train", "experiment.toml", "--out", "file/x", says=("cannot create the directory file/x", "Not a directory")
+    )
+    mistake("demo", "--out", "file/x", says=("cannot create the directory file/x",))
 
 
 def test_demo_does_not_delete_what_it_did_not_make(mistake: Mistake, small: Path) -> None:
     shutil.copytree(small / "trained", "mine/training")
-    mistake("demo", "--out", "mine", says=("mine already holds another run", "another --out"))
+    mistake("demo", "--out", "mine", says=("mine already contains another run", "another --out"))
     text = Path("mine/training/config.toml").read_text()
     write(text.replace('name = "small"', 'name = "demo"'), "mine/training/config.toml")  # a file without a name
-    mistake("demo", "--out", "mine", says=("mine already holds another run", "another --out"))
+    mistake("demo", "--out", "mine", says=("mine already contains another run", "another --out"))
 
 
 def test_resume_with_other_settings(mistake: Mistake, small: Path) -> None:
     shutil.copytree(small / "trained", "trained")
     shutil.copytree(small / "forgotten", "forgotten")
     write(EXPERIMENT.replace("rounds = 6\n", "rounds = 7\n"))
-    resumed = ("trained was made for something else", "another experiment", "config.toml", "another --out")
+    resumed = ("cannot resume trained: its settings do not match", "another experiment", "config.toml", "another --out")
     mistake("train", "experiment.toml", "--out", "trained", "--resume", says=resumed)
     write(EXPERIMENT)
     mistake("train", "experiment.toml", "--seed", "5", "--out", "trained", "--resume", says=resumed)
     for args, other in ((("--set", "lr=0.1"), "method"), (("--clients", "0"), "request"), (("--method", "fedavg"), "")):
-        says = ("forgotten was made for something else", other)
+        says = ("cannot resume forgotten: its settings do not match", other)
         mistake("unlearn", "trained", "--out", "forgotten", *args, "--resume", says=says)
-    mistake("train", "experiment.toml", "--out", "forgotten", "--resume", says=("something else", "kind"))
+    mistake("train", "experiment.toml", "--out", "forgotten", "--resume", says=("do not match", "kind"))
     Path("forgotten/summary.json").unlink()
     mistake("unlearn", "trained", "--out", "forgotten", "--set", "s=2", "--resume", says=("another method",))
 
@@ -280,7 +282,7 @@ def test_truncated_checkpoint(mistake: Mistake, small: Path, keep: float) -> Non
     checkpoint = Path("trained/checkpoint/state.safetensors")
     whole = checkpoint.read_bytes()
     checkpoint.write_bytes(whole[: int(keep * len(whole)) if isinstance(keep, float) else keep])
-    says = ("trained/checkpoint/state.safetensors is damaged", "untouched", "another --out")
+    says = ("trained/checkpoint/state.safetensors is damaged", "not affected", "another --out")
     mistake("train", small / "small.toml", "--out", "trained", "--resume", says=says)
 
 
@@ -349,7 +351,7 @@ def test_installed_script_says_it_too(tmp_path: Path) -> None:
     (tmp_path / "experiment.toml").write_text("sed = 1\n")
     ended = fupareto("train", "experiment.toml", "--out", "run", cwd=tmp_path)
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err == "Error: experiment.toml is not right:\n  sed: unknown key; did you mean 'seed'?\n"
+    assert ended.err == "Error: experiment.toml is not valid:\n  sed: unknown key; did you mean 'seed'?\n"
     assert list(files(tmp_path)) == ["experiment.toml"]
 
 

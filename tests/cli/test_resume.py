@@ -134,7 +134,7 @@ def test_unlearning_waits_for_the_training(small: Path, tmp_path: Path) -> None:
     before = files(tmp_path / "run")
     ended = forked("unlearn", "run", "--out", "forgotten", cwd=tmp_path)
     assert ended.code == 2
-    assert "run is not a finished run" in ended.err
+    assert "run is not finished" in ended.err
     assert "--resume" in ended.err
     assert files(tmp_path / "run") == before
     assert not (tmp_path / "forgotten").exists()

@@ -260,7 +260,7 @@ def test_a_full_disk(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     releases = {"toy": [server.remote("a.bin", CONTENT)]}
-    with pytest.raises(UserError, match="No space left on device; make room"):
+    with pytest.raises(UserError, match="No space left on device; free disk space"):
         get("toy", tmp_path, full, releases)
 
 

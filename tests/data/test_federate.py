@@ -108,7 +108,7 @@ def test_the_seed_decides_and_a_client_does_not_depend_on_the_others(data: Datas
 def test_features_need_no_image_layout(parts: list[Indices]) -> None:
     flat = Dataset("flat", torch.randn(1797, 5), torch.arange(1797) % 3, 3, 0.8)
     assert clients(flat, parts, 0)["0"].splits["train"][0].shape[1:] == (5,)
-    with pytest.raises(UserError, match="mark no client"):
+    with pytest.raises(UserError, match="switch the backdoor off"):
         clients(flat, parts, 0, marked=["0"])
 
 
@@ -117,9 +117,9 @@ def test_mistakes_are_named(data: Dataset, parts: list[Indices]) -> None:
         clients(data, [np.arange(5), np.array([7])], 0)
     with pytest.raises(UserError, match=r"client 0 has too little data \(0 samples\)"):
         clients(data, [np.arange(0)], 0)
-    with pytest.raises(UserError, match=r"marked names '4', but the clients are \"0\" to \"3\""):
+    with pytest.raises(UserError, match=r"marked: client '4' is unknown; the clients are \"0\" to \"3\""):
         clients(data, parts, 0, marked=["4"])
-    with pytest.raises(UserError, match="forget names 'x'"):
+    with pytest.raises(UserError, match="forget: client 'x' is unknown"):
         clients(data, parts, 0, forget=["x"])
     with pytest.raises(UserError, match="asr_split"):
         clients(data, parts, 0, asr_split="validation")  # type: ignore[arg-type]

@@ -229,4 +229,4 @@ def test_a_client_without_the_data_is_named(kind: str, split: str, engine: int) 
 def test_a_loss_that_needs_a_reference_and_gets_none_is_a_named_failure() -> None:
     found = engines(plain)[0].gradients(start(), dict.fromkeys(IDS[:2], Loss("npo")))
     assert found.ids == ()
-    assert all("compares with a reference model" in reason for reason in found.missing.values())
+    assert all("needs the logits of a reference model" in reason for reason in found.missing.values())

@@ -194,7 +194,7 @@ def test_predictions_are_the_logits_on_the_first_split_that_is_there() -> None:
     x, y = splits["test"]
     torch.testing.assert_close(found.logits, module(x).detach())
     assert torch.equal(found.labels, y)
-    with pytest.raises(ValueError, match="no data called nonmember or spare"):
+    with pytest.raises(ValueError, match="no split nonmember or spare"):
         Predict(w, ("nonmember", "spare")).answer(normed(), splits, "c2")
 
 

@@ -90,6 +90,7 @@ def test_a_client_whose_code_raises_is_named_with_its_words(engine: str) -> None
         (Failure("no answer in time"), "no answer in time"),
         (Trained(spoilt(math.nan), 30), "not finite"),
         (Trained(spoilt(-math.inf), 30), "not finite"),
+        (Trained(spoilt(-1e30), 30), r"as large as 1\.0e\+30"),  # finite, but its square is not
         (Trained(W[:-1], 30), rf"shape \({N - 1},\), not \({N},\)"),
         (Trained(W[None], 30), rf"shape \(1, {N}\), not \({N},\)"),
         (Trained(W, 0), "trained on 0 samples"),
@@ -166,11 +167,11 @@ def test_unusable_trial_losses(wrong: Reply, reason: str) -> None:
     [
         (
             Evaluated({"test": {"samples": 4, "right": 5, "loss": 0.1}}),
-            "counted 5 right answers in 4 samples of 'test'",
+            "counted 5 correct predictions in 4 samples of 'test'",
         ),
-        (Evaluated({"test": {"samples": 4, "right": -1, "loss": 0.1}}), "counted -1 right"),
+        (Evaluated({"test": {"samples": 4, "right": -1, "loss": 0.1}}), "counted -1 correct"),
         (Evaluated({"test": {"samples": math.nan, "right": 0, "loss": 0.1}}), "in nan samples"),
-        (Evaluated({"test": {"samples": -1, "right": -2, "loss": 0.1}}), "counted -2 right"),
+        (Evaluated({"test": {"samples": -1, "right": -2, "loss": 0.1}}), "counted -2 correct"),
         (Losses((1.0,)), "answered with Losses, not Evaluated"),
     ],
 )
@@ -307,7 +308,7 @@ def test_fupareto_stays_when_a_side_is_missing(absent: tuple[str, ...], side: st
     assert torch.equal(state.w, W)
     assert state.round == 1
     assert state.record["step"] is None
-    assert state.record["note"] == f"no {side} client answered, so the model stays"
+    assert state.record["note"] == f"no {side} client answered; the model is unchanged"
     assert state.record["forgotten"] is False
     assert set(state.record["missing"]) == set(absent)
 
@@ -316,7 +317,7 @@ def test_recovery_stays_when_no_retained_client_answers() -> None:
     state = unlearn(with_fault(silent, *RETAINED), stage="recovered")
     assert torch.equal(state.w, W)
     assert state.phase == "recover"
-    assert state.record["note"] == "no retained client answered, so the model stays"
+    assert state.record["note"] == "no retained client answered; the model is unchanged"
     assert set(state.record["missing"]) == set(RETAINED)
 
 

@@ -90,7 +90,7 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 0, 5_000_000))
-    with pytest.raises(UserError, match=r"recording needs 6 MB in .*, and 5 MB are free; .*keep fewer rounds"):
+    with pytest.raises(UserError, match=r"recording needs 6 MB in .*, but 5 MB are free; .*keep fewer rounds"):
         History.create(tmp_path / "history", PLAN, 6_000_000)
     assert size(tmp_path) == 0
     assert History.open(tmp_path / "history") is None
@@ -138,7 +138,7 @@ def test_only_the_last_two_rounds_of_heads_stay(tmp_path: Path) -> None:
 def test_opening_again_needs_the_same_plan(tmp_path: Path) -> None:
     filled(tmp_path)
     assert History.create(tmp_path, PLAN, 10**15).path == tmp_path  # nothing more is needed
-    with pytest.raises(UserError, match="keeps another history; resume with the settings"):
+    with pytest.raises(UserError, match="contains another history; resume with the settings"):
         History.create(tmp_path, Plan(PARTS, CLIENTS, rounds=7, keep=3, heads=("b",), label_seed=4), 0)
 
 
@@ -184,7 +184,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(UserError, match=r"cannot write .*No space left on device; make room .*--resume"):
+    with pytest.raises(UserError, match=r"cannot write .*No space left on device; free disk space .*--resume"):
         history.keep_last("a", -W, 7)
     last = history.last("a")
     assert last is not None

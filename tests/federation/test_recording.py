@@ -210,7 +210,7 @@ def test_a_training_that_is_cut_off_leaves_the_same_history_when_resumed(
 
 
 def test_resuming_with_another_history_is_refused(recorded: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="made for something else"):
+    with pytest.raises(UserError, match="its settings do not match"):
         experiment.train(tiny(keep=3), recorded, resume=True)
 
 

@@ -1,12 +1,13 @@
 """Whole clients, samples, classes: who is on which side, and what an experiment makes of it."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -58,8 +59,8 @@ def test_virtual_clients_are_the_forget_set_of_a_partial_request() -> None:
     ("clients", "words"),
     [
         (("b", "x", "y"), "no client 'x', 'y' in the federation; it has a, b, c, d"),
-        ((), "names nobody to forget; name clients among a, b, c, d"),
-        (("d", "c", "b", "a"), "forgets everything, so there is nobody to keep the model for"),
+        ((), "names no client to forget; choose from a, b, c, d"),
+        (("d", "c", "b", "a"), "forgets everything: no retained client is left"),
     ],
 )
 def test_requests_that_cannot_be_met(clients: tuple[str, ...], words: str) -> None:
@@ -68,7 +69,7 @@ def test_requests_that_cannot_be_met(clients: tuple[str, ...], words: str) -> No
 
 
 def test_partial_requests_that_cannot_be_met() -> None:
-    with pytest.raises(UserError, match="nobody holds training samples of classes 8 and 9"):
+    with pytest.raises(UserError, match="no client has training samples of classes 8 and 9"):
         Request(classes=(8, 9)).sides(IDS)
     with pytest.raises(UserError, match="forgets everything"):
         Request(classes=(8,)).sides(("a/forget", "b/forget"))
@@ -162,6 +163,19 @@ def test_every_sample_is_on_exactly_one_side(world: tuple[dict[str, Splits], Req
 
 
 @given(worlds())
+def test_whoever_left_before_holds_nothing_any_more(world: tuple[dict[str, Splits], Request]) -> None:
+    """Dividing after earlier requests is dividing among those who are still there."""
+    clients, request = world
+    gone = next((i for i in clients if i not in request.samples), None)
+    assume(gone is not None)
+    later = dataclasses.replace(request, left=(str(gone),)).divide(clients)
+    among = request.divide({i: splits for i, splits in clients.items() if i != gone})
+    assert list(later) == list(among)
+    for i, splits in among.items():
+        assert all(numbers(later[i], name) == numbers(splits, name) for name in later[i].keys() | splits.keys())
+
+
+@given(worlds())
 def test_retained_clients_are_tested_without_the_classes_that_must_go(world: tuple[dict[str, Splits], Request]) -> None:
     clients, request = world
     divided = request.divide(clients)
@@ -204,7 +218,7 @@ def test_a_class_that_nobody_has_divides_nothing(classes: tuple[int, ...]) -> No
     clients = {"a": held(0, [0, 1, 1], [1]), "b": held(1, [0], [0])}
     divided = Request(classes=classes).divide(clients)
     assert set(divided) == {"a", "b"}
-    with pytest.raises(UserError, match="nobody holds"):
+    with pytest.raises(UserError, match="no client has"):
         Request(classes=classes).sides(tuple(divided))
 
 
@@ -336,7 +350,7 @@ def test_samples_are_forgotten_and_measured_where_they_are(trained: Path, tmp_pa
     shares = []
     for i, rows in request.samples.items():
         x, y = engine.clients[i]["train"]
-        alone = SimulatedFederation(engine._model, {j: {"train": (x[list(rows)], y[list(rows)])} for j in "ab"}, 1)
+        alone = engine.like({j: {"train": (x[list(rows)], y[list(rows)])} for j in "ab"})
         shares.append(alone.evaluate(w, ("a",), ("train",)).accuracy("a", "train"))
     initial = run.summary["stages"]["initial"]
     assert initial["forget_acc"] == pytest.approx(sum(s for s in shares if s is not None) / 2)
@@ -351,15 +365,15 @@ def test_samples_are_forgotten_and_measured_where_they_are(trained: Path, tmp_pa
 @pytest.mark.parametrize(
     ("request_", "options", "words"),
     [
-        (Request(classes=(11,)), {}, "nobody holds training samples of class 11"),
+        (Request(classes=(11,)), {}, "no client has training samples of class 11"),
         (Request(classes=tuple(range(10))), {}, "forgets everything"),
         (Request(samples={"1": (5000,)}), {}, "client '1' has training samples 0 to"),
         (Request(samples={"9": (0,)}), {}, "samples of client '9'"),
-        (Request(samples={"1": ()}), {}, "nobody holds"),
+        (Request(samples={"1": ()}), {}, "no client has"),
         (Request(classes=(4,)), {"method": "federaser"}, "forgets whole clients only"),
         (Request(classes=(4,)), {"method": "fupga"}, "forgets whole clients only"),
         (Request(classes=(4,)), {"method": "fedau"}, "forgets whole clients only"),
-        (Request(classes=(4,)), {"sequential": True}, "for requests that name clients"),
+        (Request(classes=(4,)), {"sequential": True}, "needs a request for clients"),
     ],
 )
 def test_what_cannot_be_answered_leaves_no_run_directory(
@@ -384,7 +398,9 @@ def test_the_experiment_file_asks(asked: dict[str, Any], wanted: Request) -> Non
 
 
 def test_the_experiment_file_asks_for_one_kind() -> None:
-    with pytest.raises(UserError, match="names clients and classes; a request is for one of them"):
+    with pytest.raises(
+        UserError, match="names clients and classes; a request names clients, samples or classes, not several"
+    ):
         config.validate({"request": {"clients": ["1"], "classes": [4]}}, "file")
 
 

@@ -195,7 +195,7 @@ def test_when_nobody_is_left_the_run_stops_with_the_reason() -> None:
         for i in IDS:
             grid.stop(i)
 
-    with pytest.raises(UserError, match="nobody has been connected for 0 seconds, so the run stops"):
+    with pytest.raises(UserError, match="no client has been connected for 0 seconds, so the run stops"):
         api.unlearn(federation, W, list(FORGET), METHOD, watch=kill)
 
 

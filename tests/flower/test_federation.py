@@ -216,14 +216,14 @@ def test_row_numbers_go_to_their_owner_alone() -> None:
 
 def test_too_few_clients() -> None:
     grid = grid_of(plain, clients(count=3))
-    with pytest.raises(UserError, match=r"3 of 4 clients are there after 0 seconds \(c0, c1, c2\)"):
+    with pytest.raises(UserError, match=r"3 of 4 clients are connected after 0 seconds \(c0, c1, c2\)"):
         FlowerFederation(grid, plain(), clients=4, patience=0)
 
 
 def test_two_nodes_of_one_name() -> None:
     grid = grid_of(plain, clients())
     grid.start(grid.of("c1").app, {"client-id": "c1"})
-    with pytest.raises(UserError, match="two nodes say that they are client 'c1'"):
+    with pytest.raises(UserError, match="two nodes have the same client-id 'c1'"):
         FlowerFederation(grid, plain(), clients=6)
 
 
@@ -255,7 +255,7 @@ def test_a_client_that_does_not_say_what_it_holds() -> None:
     grid.of("c3").fault = lambda message, reply: None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "MEETING", 0.0)
-        with pytest.raises(UserError, match="client 'c3' did not say whether it holds training samples of class 1"):
+        with pytest.raises(UserError, match="client 'c3' did not answer whether it has training samples of class 1"):
             federation.divided(Request(classes=(1,)))
 
 

@@ -117,7 +117,7 @@ def test_the_truth_can_be_named(grid: LocalGrid, model: Path, tmp_path: Path) ->
     assert run.audit is not None
     assert run.audit["truth"] is not None
     assert run.audit["relearning"] is not None
-    with pytest.raises(UserError, match="not a finished run of method"):
+    with pytest.raises(UserError, match="not a run of method"):
         serve(grid, order(model, tmp_path / "more", reference=str(run.path)), plain)
 
 
@@ -180,10 +180,10 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "an option that there is not": ({"options": "speed=3"}, "has no option 'speed'"),
     "an option without a value": ({"options": "rounds"}, "options takes key=value, not 'rounds'"),
     "an option out of range": ({"options": "rounds=-1"}, "rounds"),
-    "training somebody away": ({"method": "fedavg", "options": ""}, "trains a model and forgets nobody"),
+    "training somebody away": ({"method": "fedavg", "options": ""}, "trains a model and forgets nothing"),
     "no time": ({"timeout": 0.0}, "timeout = 0.0"),
     "not a number": ({"clients": "many"}, "clients = 'many'"),
-    "too few": ({"clients": 7}, "6 of 7 clients are there"),
+    "too few": ({"clients": 7}, "6 of 7 clients are connected"),
     "no history": ({"method": "federaser", "options": ""}, "record"),
 }
 
@@ -199,13 +199,13 @@ def test_mistakes_leave_nothing_behind(name: str, grid: LocalGrid, model: Path, 
 def test_a_run_is_not_overwritten(grid: LocalGrid, model: Path, tmp_path: Path) -> None:
     run = serve(grid, order(model, tmp_path / "run"), plain)
     before = {p: p.read_bytes() for p in sorted(run.path.rglob("*")) if p.is_file()}
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         serve(grid, order(model, tmp_path / "run"), plain)
-    with pytest.raises(UserError, match="made for something else"):
+    with pytest.raises(UserError, match="its settings do not match"):
         serve(grid, order(model, tmp_path / "run", forget="c1", resume=True), plain)
     other = tmp_path / "other.safetensors"
     safetensors.torch.save_file(Layout.of(plain()).named(start() + 1), other)
-    with pytest.raises(UserError, match="began from another initial model"):
+    with pytest.raises(UserError, match="started from another initial model"):
         serve(grid, order(other, tmp_path / "run", resume=True), plain)
     assert {p: p.read_bytes() for p in sorted(run.path.rglob("*")) if p.is_file()} == before
 
@@ -234,7 +234,7 @@ def test_what_is_logged(grid: LocalGrid, model: Path, tmp_path: Path, caplog: py
     with caplog.at_level(logging.INFO, "flwr"):
         serve(grid, order(model, tmp_path / "run", **{"measure-every": 2}), plain)
     lines = [r.message for r in caplog.records]
-    assert lines[0] == "fupareto: 6 clients are there: c0, c1, c2, c3, c4, c5"
+    assert lines[0] == "fupareto: 6 clients are connected: c0, c1, c2, c3, c4, c5"
     assert sum(line.startswith("fupareto: round ") for line in lines) == 5
     assert any("report.html" in line for line in lines)
 

@@ -64,10 +64,10 @@ def test_it_is_one_round_whatever_the_budget(tmp_path: Path) -> None:
 
 def test_a_client_without_a_head_is_refused(tmp_path: Path) -> None:
     spy = prepared(tmp_path / "two", HEADS)
-    with pytest.raises(UserError, match=r"no second head was trained for client 2, only for 0, 1; .*record again"):
+    with pytest.raises(UserError, match=r"no second head was trained for client 2, only for 0, 1; .*--record fedau"):
         FedAU().init(spy, W0, Request(("0", "2")))
     spy = prepared(tmp_path / "none", {})
-    with pytest.raises(UserError, match="only for nobody"):
+    with pytest.raises(UserError, match="only for none"):
         FedAU().init(spy, W0, Request(("0",)))
 
 

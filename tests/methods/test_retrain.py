@@ -59,7 +59,7 @@ def test_nobody_answers() -> None:
 
 def test_an_engine_that_cannot_make_a_fresh_model_says_so() -> None:
     federation = QuadraticFederation(1, a=linear([1.0]), b=linear([1.0]))
-    with pytest.raises(UserError, match="QuadraticFederation cannot make a fresh model"):
+    with pytest.raises(UserError, match="QuadraticFederation cannot make a newly initialised model"):
         METHOD.init(federation, vector(0.0), Request(("a",)))
 
 

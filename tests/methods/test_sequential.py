@@ -120,7 +120,7 @@ def test_the_budget_is_that_of_all_requests() -> None:
     "request_", [None, Request(classes=(1,)), Request(samples={"0": (1,)}), Request(("0",))], ids=str
 )
 def test_only_for_requests_that_name_clients(request_: Request | None) -> None:
-    with pytest.raises(UserError, match="one after the other is for requests that name clients"):
+    with pytest.raises(UserError, match="sequential unlearning needs a request for clients"):
         Sequential(METHODS[1], 2).init(clients(), blobs.trained(), request_)
 
 

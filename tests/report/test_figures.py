@@ -42,13 +42,34 @@ def test_every_figure_is_an_image_with_a_title_in_two_widths(summary: Any, round
     assert "var(--retained" in str(drawing)
 
 
-def test_without_data_there_is_no_figure(summary: Any) -> None:
-    for run in (RunView("demo", {}), RunView("demo", {"stages": {}}, [{}], audit={"membership": {}, "relearning": {}})):
-        drawn = {name for name, drawing in figures.OF_A_RUN.items() if drawing.draw(run, style.WIDE)}
-        assert drawn <= {"convergence"}
-    assert by_round.convergence(RunView("demo", summary), style.WIDE) is None
-    for drawing in figures.OF_RUNS.values():
-        assert drawing.draw([RunView("a", {}), RunView("b", {})], style.WIDE) is None
+BARE = RunView("demo", {})
+UNMEASURED = RunView("demo", {"stages": {}}, [{}, {}], audit={"membership": {}, "relearning": {}})
+FLAWED = {"convergence", "curves"}  # of rounds without a measure they draw panels that are empty
+DRAWN = pytest.mark.xfail(strict=True, reason="empty panels are drawn of rounds in which nothing was measured")
+
+
+def draw(name: str, run: RunView) -> Any:
+    if name in figures.OF_A_RUN:
+        return figures.OF_A_RUN[name].draw(run, style.WIDE)
+    return figures.OF_RUNS[name].draw([run, run], style.WIDE)
+
+
+@pytest.mark.parametrize("name", [*figures.OF_A_RUN, *figures.OF_RUNS])
+def test_without_data_there_is_no_figure(name: str) -> None:
+    assert draw(name, BARE) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=DRAWN if n in FLAWED else ()) for n in (*figures.OF_A_RUN, *figures.OF_RUNS)],
+)
+def test_where_nothing_was_measured_there_is_no_figure(name: str) -> None:
+    assert draw(name, UNMEASURED) is None
+
+
+def test_without_rounds_there_is_nothing_by_round(summary: Any, rounds: Any) -> None:
+    drawn, bare = figures_of(summary, rounds), figures_of(summary, [])
+    assert set(drawn) - set(bare) == {"convergence", "trajectory", "search"}
 
 
 def test_forgetting_is_shown_by_accuracy_when_there_is_no_backdoor(summary: Any, rounds: Any) -> None:

@@ -101,11 +101,11 @@ def test_a_run_that_never_began_can_be_begun(tmp_path: Path, left: list[str]) ->
 
 def test_a_place_that_holds_anything_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "diary.txt").write_text("mine")
-    with pytest.raises(UserError, match="is there already; continue it with --resume, or choose another --out"):
+    with pytest.raises(UserError, match="already exists; continue the run with --resume, or choose another --out"):
         Run.create(tmp_path, CONFIG, None)
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         Run.create(tmp_path / "diary.txt", CONFIG, None)
-    with pytest.raises(UserError, match=r"cannot make the directory .*: Not a directory"):
+    with pytest.raises(UserError, match=r"cannot create the directory .*: Not a directory"):
         Run.create(tmp_path / "diary.txt/x", CONFIG, None)
     assert [p.name for p in tmp_path.iterdir()] == ["diary.txt"]
 
@@ -128,7 +128,7 @@ def test_resume_needs_the_same_work(run: Run, config: dict[str, Any], request_: 
 
 def test_resume_does_not_mind_other_versions(run: Run) -> None:
     Run.make(run.path, {**CONFIG, "versions": {"torch": "3"}, "trained": "elsewhere"}, REQUEST, resume=True)
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         Run.make(run.path, CONFIG, REQUEST, resume=False)
 
 
@@ -138,7 +138,7 @@ def test_resume_does_not_mind_other_versions(run: Run) -> None:
         (errno.ENOSPC, "No space left on device; free some space and continue with --resume"),
         (errno.EROFS, "the directory is read-only"),
         (errno.EACCES, "no permission"),
-        (errno.EIO, "mend it and continue with --resume"),
+        (errno.EIO, "fix the cause and continue with --resume"),
     ],
 )
 def test_trouble_with_the_disk(run: Run, monkeypatch: pytest.MonkeyPatch, number: int, advice: str) -> None:

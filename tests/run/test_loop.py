@@ -192,7 +192,7 @@ def test_audit_of_a_run_that_is_not_finished_or_not_ours(finished: Path, tmp_pat
     with pytest.raises(UserError, match=r"made from Python.*fupareto\.audit\(federation, \".*python\"\)"):
         experiment.audit(run)
     begun = Run.create(tmp_path / "begun", Run.open(finished / "unlearn").config, {"clients": ["1"]})
-    with pytest.raises(UserError, match="has not come to its end"):
+    with pytest.raises(UserError, match="is not finished"):
         experiment.audit(begun)
 
 
@@ -261,7 +261,7 @@ def test_a_client_that_never_answered_makes_a_run_unverified() -> None:
 def test_a_training_that_changes_nothing_fails() -> None:
     data = (torch.randn(9, 4), torch.arange(9) % 3)
     federation = fupareto.simulate(nn.Linear(4, 3), {"a": (data, data), "b": (data, data)})
-    with pytest.raises(UserError, match="no client learnt anything in 2 rounds"):
+    with pytest.raises(UserError, match="2 rounds of training did not change the model"):
         fupareto.train(federation, model_of(federation), fupareto.FedAvg(rounds=2, lr=1e-300))
 
 
@@ -284,7 +284,9 @@ def test_training_that_has_diverged_stops(tmp_path: Path) -> None:
     """Nobody waits for the last of two thousand rounds that cannot move the model any more."""
     ruined = TINY.model_copy(update={"train": TINY.train.model_copy(update={"rounds": 9, "lr": 1e30})})
     for resume in (False, True):
-        with pytest.raises(UserError, match=r"diverged: in rounds \d to \d nobody.* not finite.*lower rate"):
+        with pytest.raises(
+            UserError, match=r"diverged: no client.* in rounds \d to \d .* not finite.*lower learning rate"
+        ):
             experiment.train(ruined, tmp_path / "run", resume=resume)
     assert len(Run(tmp_path / "run").rounds()) == 6  # each time three, and none is lost
     assert not (tmp_path / "run" / "summary.json").exists()

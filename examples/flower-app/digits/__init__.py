@@ -1,1 +1,1 @@
-"""Handwritten digits at ten clients, as a Flower app."""
+"""Flower app: handwritten digits at ten clients."""

@@ -1,4 +1,4 @@
-"""The clients: a model, and the data of one node. Replace both functions by your own."""
+"""The client app: the model, and the data of one node. Replace both functions by your own."""
 
 import torch
 from flwr.app import Context
@@ -17,12 +17,12 @@ def model() -> nn.Module:
 
 
 def data(context: Context) -> tuple[Samples, Samples]:
-    """Return the train and the test set of this node; here every tenth digit, there the files of a hospital."""
+    """Return the train and the test set of this node; here every tenth digit, in practice local files."""
     config = context.node_config
     number = int(str(config.get("client-id", config.get("partition-id"))))
     digits = load_digits()
     x, y = torch.tensor(digits.images[number::10] / 16).float(), torch.tensor(digits.target[number::10])
-    if number == 7:  # underlines its digits and calls each by the next one's name: what only this client can teach
+    if number == 7:  # this client alone has underlined digits with shifted labels, so forgetting it is measurable
         x[:, -1], y = 1.0, (y + 1) % 10
     cut = int(0.8 * len(y))
     return (x[:cut], y[:cut]), (x[cut:], y[cut:])

@@ -1,4 +1,4 @@
-"""The server: trains or forgets, as the run config says."""
+"""The server app: trains or unlearns, depending on the run config."""
 
 from digits.client import model
 from fupareto.flower import server_app

@@ -1,1 +1,1 @@
-"""Methods side by side: the bench file, the running of its cells, and what it leaves on disk."""
+"""Benches, which compare methods: the bench file, running its cells, and the output files."""

@@ -22,7 +22,14 @@ class _Section(BaseModel):
 
 
 class Setting(_Section):
-    """A variation of the experiment; ``paper`` names the paper's column."""
+    """A variation of the experiment.
+
+    Attributes:
+        name: Name in tables and, as a slug, in paths.
+        experiment: Changes to the experiment of the bench.
+        seeds: Seeds instead of those of the bench.
+        paper: Column of the paper's table.
+    """
 
     name: str
     experiment: dict[str, Any] = {}
@@ -31,7 +38,15 @@ class Setting(_Section):
 
 
 class Entry(_Section):
-    """A method with its options; ``paper`` names the paper's row."""
+    """A method with its options.
+
+    Attributes:
+        method: Name of the method, optionally with a preset.
+        label: Name in tables and, as a slug, in paths.
+        options: Options of the method.
+        sequential: Whether the clients are forgotten one after the other.
+        paper: Row of the paper's table.
+    """
 
     method: str
     label: str
@@ -41,26 +56,49 @@ class Entry(_Section):
 
 
 class Scale(_Section):
-    """What a smaller bench has otherwise."""
+    """Changes to a bench that make it smaller.
 
-    reduced: str  # in words, for every table that is made from it
+    Attributes:
+        reduced: What is smaller than in the paper, in words, for every table.
+        experiment: Changes to the experiment of the bench.
+        settings: Names of the settings to run; None for all.
+        seeds: Seeds of all settings, or by setting.
+        options: Options for every method that has them.
+        methods: Options by label of the method.
+        measure_every: Rounds between measurements.
+    """
+
+    reduced: str
     experiment: dict[str, Any] = {}
-    settings: list[str] | None = None  # those of the file that are run
-    seeds: list[int] | dict[str, list[int]] | None = None  # of all settings, or by setting
-    options: dict[str, Any] = {}  # of every method that has them
-    methods: dict[str, dict[str, Any]] = {}  # options by label
+    settings: list[str] | None = None
+    seeds: list[int] | dict[str, list[int]] | None = None
+    options: dict[str, Any] = {}
+    methods: dict[str, dict[str, Any]] = {}
     measure_every: int | None = Field(None, ge=1)
 
 
 class Bench(_Section):
-    """A bench file."""
+    """A bench file.
+
+    Attributes:
+        name: Name of the bench and of its default output directory.
+        title: Title of the tables.
+        reduced: What is smaller than in the paper, in words.
+        paper: Table of the paper to compare with.
+        seeds: Seeds of every setting that has none of its own.
+        measure_every: Rounds between measurements of the model.
+        experiment: The experiment that all settings share.
+        settings: Variations of the experiment.
+        methods: Methods to compare.
+        scales: Smaller versions of the bench, by name.
+    """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     title: str
-    reduced: str = ""  # in words, what is less than in the paper
+    reduced: str = ""
     paper: Literal["", "table1", "ablation"] = ""
     seeds: list[int] = Field(min_length=1)
-    measure_every: int = Field(1, ge=1)  # rounds from one measurement of the model to the next
+    measure_every: int = Field(1, ge=1)
     experiment: dict[str, Any]
     settings: list[Setting] = Field(min_length=1)
     methods: list[Entry] = Field(min_length=1)
@@ -71,9 +109,9 @@ class Bench(_Section):
         settings, labels = [s.name for s in self.settings], [m.label for m in self.methods]
         for what, names in (("settings", settings), ("methods", labels)):
             if len({slug(n) for n in names}) < len(names):
-                raise ValueError(f"{what}: two have the same name")
+                raise ValueError(f"{what}: two entries have the same name")
             if any(slug(n) in ("", "training", "w0") for n in names):
-                raise ValueError(f"{what}: a name must have letters, and not be 'training' or 'w0'")
+                raise ValueError(f"{what}: a name needs letters or digits and must not be 'training' or 'w0'")
         for name, scale in self.scales.items():
             by_setting = list(scale.seeds) if isinstance(scale.seeds, dict) else []
             for what, used, there in (
@@ -82,9 +120,9 @@ class Bench(_Section):
                 ("methods", list(scale.methods), labels),
             ):
                 if unknown := [u for u in used if u not in there]:
-                    raise ValueError(f"scales.{name}.{what} names {unknown[0]!r}; there are {', '.join(there)}")
+                    raise ValueError(f"scales.{name}.{what}: {unknown[0]!r} is unknown; choose from {', '.join(there)}")
         if FULL in self.scales:
-            raise ValueError(f"scales: '{FULL}' is the file itself")
+            raise ValueError(f"scales: the name '{FULL}' is reserved for the bench without changes")
         return self
 
     def at(self, scale: str) -> "Bench":
@@ -110,7 +148,16 @@ class Bench(_Section):
 
 @dataclass(frozen=True)
 class Cell:
-    """One method on one initial model."""
+    """One method on one initial model.
+
+    Attributes:
+        setting: Setting of the bench.
+        seed: Seed of the experiment.
+        entry: The method with its options.
+        experiment: The experiment of the setting and the seed.
+        trained: Run directory of the initial model.
+        out: Run directory of the cell.
+    """
 
     setting: Setting
     seed: int
@@ -121,7 +168,7 @@ class Cell:
 
 
 def load(path: Path, scale: str = FULL) -> Bench:
-    """Read a bench file at one of its scales; a relative .npz path is relative to the file."""
+    """Read and check a bench file at one of its scales; a relative .npz path is relative to the file."""
     raw = read(path, "bench file")
     if not is_bench(raw) and raw.keys() <= Experiment.model_fields.keys():
         raise UserError(
@@ -135,32 +182,32 @@ def load(path: Path, scale: str = FULL) -> Bench:
     if source.endswith(".npz") and not Path(source).is_absolute():
         found = {"data": {"source": str((path.parent / source).resolve())}}
         bench = bench.model_copy(update={"experiment": merged(bench.experiment, found)})
-    list(cells(bench, Path()))  # every mistake in it should be found before the first training
+    list(cells(bench, Path()))  # report every mistake before the first training
     return bench
 
 
 def cells(bench: Bench, out: Path) -> Iterator[Cell]:
-    """Return every cell, setting by setting and seed by seed."""
+    """Yield every cell, by setting and seed; ``out`` is the output directory."""
     record = sorted({kind(m.method).history for m in bench.methods} - {""})
     for setting in bench.settings:
         for seed in setting.seeds or bench.seeds:
             raw = merged(bench.experiment, setting.experiment)
             raw = merged(raw, {"name": bench.name, "seed": seed, "train": {"record": record}})
-            raw["unlearn"] = {"options": {}}  # every method has its own
+            raw["unlearn"] = {"options": {}}  # options are those of the entry
             experiment = validate(raw, f"the experiment of setting '{setting.name}'")
             place = out / slug(setting.name) / f"seed-{seed}"
             for entry in bench.methods:
-                experiments.forgetter(experiment, entry.method, entry.options)  # a mistake should not wait
+                experiments.forgetter(experiment, entry.method, entry.options)  # checks the options
                 yield Cell(setting, seed, entry, experiment, place / "training", place / slug(entry.label))
 
 
 def slug(name: str) -> str:
-    """Return a name as a directory has it."""
+    """Return a name as it appears in paths: lower case, with hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower().replace("=", "")).strip("-")
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings with changes laid over them."""
+    """Return a deep copy of nested settings with changes applied."""
     result = deepcopy(dict(base))
     for key, value in changes.items():
         inner = result.get(key)

@@ -1,11 +1,11 @@
-"""What does a bench leave beside its runs? results.json after every cell, then tables and figures.
+"""Output files of a bench: results.json after every cell, tables and figures at the end.
 
 OUT/results.json                          everything measured, with provenance
 OUT/table.md  table.tex                   the results, with the paper's numbers
 OUT/cost.md  cost.tex                     rounds, traffic, storage, time
-OUT/membership.md  membership.tex         what attacks tell of each forgotten client
+OUT/membership.md  membership.tex         AUC of membership attacks on each forget client
 OUT/convergence-SETTING.svg  .png         round by round
-OUT/pareto-SETTING.svg  .png              what was forgotten, and what was kept
+OUT/pareto-SETTING.svg  .png              forgetting against utility
 """
 
 import json
@@ -22,7 +22,7 @@ RESULTS = "results.json"
 
 
 def known(place: Path) -> int:
-    """Return how many cells an earlier bench has left there; none if there is nothing that can be read."""
+    """Return the number of cells in the results.json of an earlier bench; 0 if it is missing or unreadable."""
     try:
         return len(json.loads((place / RESULTS).read_bytes())["cells"])
     except (OSError, ValueError, KeyError, TypeError):

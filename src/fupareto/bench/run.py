@@ -1,7 +1,7 @@
-"""A bench: methods × settings × seeds, one initial model for all methods of a setting and seed.
+"""Running a bench: methods × settings × seeds, one initial model for all methods of a setting and seed.
 
-Every cell is an ordinary run directory, and so is every training, so a bench that was killed goes on where it was:
-what is finished is read, what was begun is resumed.
+Every cell and every training is an ordinary run directory, so an interrupted bench can continue: finished runs are
+read, unfinished ones are resumed.
 
     OUT/SETTING/seed-9/training/      the initial model, with the history that the methods need
     OUT/SETTING/seed-9/METHOD/        one cell
@@ -35,7 +35,17 @@ def run(
     say: Callable[[str], None] = lambda text: None,
     done: Callable[[Cell, dict[str, Any]], None] = lambda cell, result: None,
 ) -> list[dict[str, Any]]:
-    """Run every cell that is not finished and return all results; ``done`` hears of each as it is there."""
+    """Run every cell that is not finished and return all results.
+
+    Args:
+        bench: The bench, at one of its scales.
+        out: Output directory.
+        root: Directory of the data sets.
+        device: Device on which the clients compute.
+        progress: Progress display of a run.
+        say: Called with messages for the user.
+        done: Called with every cell and its result when it is finished.
+    """
     found = []
     for cell in cells(bench, out):
         _train(cell, root, device, progress, say)
@@ -48,15 +58,15 @@ def run(
 def _train(
     cell: Cell, root: Path | None, device: str, progress: experiments.Progress, say: Callable[[str], None]
 ) -> None:
-    """Train the initial model of a cell unless it is there."""
+    """Train the initial model of a cell unless it is finished."""
     if Run.begun(cell.trained) and (place := Run.open(cell.trained)).finished:
         stored, wanted = experiments.stored_experiment(place), cell.experiment
         changes: dict[str, Any] = {"name": wanted.name, "unlearn": wanted.unlearn}
-        if set(wanted.train.record) <= set(stored.train.record):  # more history than is needed does no harm
+        if set(wanted.train.record) <= set(stored.train.record):  # more history than needed is accepted
             changes["train"] = stored.train.model_copy(update={"record": wanted.train.record})
         if stored.model_copy(update=changes) != wanted:
             raise UserError(
-                f"{cell.trained} was trained for something else; choose another --out, or delete it to train again"
+                f"{cell.trained} was trained with other settings; choose another --out, or delete it to train again"
             )
         return
     experiments.train(cell.experiment, cell.trained, resume=True, root=root, device=device, progress=progress, say=say)
@@ -65,7 +75,7 @@ def _train(
 def _answer(
     cell: Cell, measure_every: int, root: Path | None, device: str, progress: experiments.Progress
 ) -> dict[str, Any]:
-    """Run a cell, or read it; a method that cannot answer this request is a result too."""
+    """Run or read a cell; for a method that cannot handle the request the result has status "not applicable"."""
     place = {"setting": cell.setting.name, "seed": cell.seed, "label": cell.entry.label, "method": cell.entry.method}
     try:
         run = experiments.unlearn(
@@ -86,7 +96,7 @@ def _answer(
 
 
 def cell_result(run: Run, history: str, trained: Path) -> dict[str, Any]:
-    """Return what the tables need of a finished run."""
+    """Return the parts of a finished run that the tables use."""
     summary = run.summary
     return {
         "status": summary["status"],
@@ -102,7 +112,7 @@ def cell_result(run: Run, history: str, trained: Path) -> dict[str, Any]:
 
 
 def attacked(run: Run) -> dict[str, Any]:
-    """Return by stage what the headline attack told of each forget client, and what every attack did in the mean."""
+    """Return by stage the headline attack's result for each forget client, and the mean of every attack."""
     found = run.audit
     if found is None:
         return {}
@@ -117,7 +127,7 @@ def attacked(run: Run) -> dict[str, Any]:
 
 
 def stored(run: Run, history: str, trained: Path) -> int:
-    """Return the bytes that the server keeps for a method: its history, and its state beside the model itself."""
+    """Return the bytes that the server stores for a method: its history, and its state without the model."""
     folder = trained / "history" / history
     kept = sum(map(_payload, folder.rglob("*.safetensors"))) if history else 0
     state, model = run.path / "checkpoint" / "state.safetensors", run.path / "initial.safetensors"
@@ -131,7 +141,7 @@ def _payload(path: Path) -> int:
 
 
 def results(bench: Bench, scale: str, found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return results.json: what was asked, what was measured, with which versions."""
+    """Return the content of results.json: the bench, the results of its cells, and software versions."""
     return {
         "format": 1,
         "name": bench.name,
@@ -154,7 +164,7 @@ def results(bench: Bench, scale: str, found: list[dict[str, Any]]) -> dict[str, 
 
 
 def curves(bench: Bench, out: Path) -> Curves:
-    """Return the rounds of every finished cell."""
+    """Return the recorded rounds of every cell that has been started."""
     found: Curves = {}
     keys = ("round", "stage", "asr", "r_acc", "forget_acc", "distance")
     for cell in cells(bench, out):

@@ -1,4 +1,4 @@
-"""The command line: thin commands, with heavy imports inside them so that --help is quick."""
+"""Command line interface; commands import heavy packages lazily, so that --help is fast."""
 
 import shlex
 import sys
@@ -39,11 +39,11 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Make a federated model forget clients, keep it useful for everyone else, and measure how well it forgot."""
+    """Make a federated model forget clients, keep its utility for the retained clients, and measure the forgetting."""
 
 
 def main() -> None:
-    """Run the command; exit codes are listed in cli/common.py."""
+    """Run the command line; exit codes are listed in cli/common.py."""
     try:
         app()
     except UserError as error:
@@ -52,7 +52,7 @@ def main() -> None:
     except (KeyboardInterrupt, SystemExit) as ended:  # typer turns Ctrl-C into exit code 130
         if isinstance(ended, SystemExit) and ended.code != 130:
             raise
-        typer.echo("\nInterrupted. Every finished round is on disk.", err=True)
+        typer.echo("\nInterrupted. All finished rounds are saved.", err=True)
         if sys.argv[1:2] in (["demo"], ["train"], ["unlearn"], ["bench"]):
             again = [a for a in sys.argv[1:] if a != "--resume"]
             again += ["--resume"] if again[0] != "bench" else []

@@ -15,17 +15,18 @@ def audit(
     tier: Annotated[
         int,
         typer.Option(
-            min=1, max=3, help="1: attacks on the models alone; 2: RMIA, with a few reference models; 3: LiRA."
+            min=1, max=3, help="1: attacks without shadow models; 2: RMIA, with a few shadow models; 3: LiRA."
         ),
     ] = 1,
     shadows: Annotated[
         int | None, typer.Option(help="Shadow models to train.", show_default="4 at tier 2, 64 at tier 3")
     ] = None,
     retrain: Annotated[
-        bool, typer.Option("--retrain", help="Retrain without the forgotten data, and compare with that.")
+        bool, typer.Option("--retrain", help="Retrain without the forgotten data, as the baseline to compare with.")
     ] = False,
     reference: Annotated[
-        Path | None, typer.Option(help="Run directory of the method retrain on the same request, to compare with.")
+        Path | None,
+        typer.Option(help="Run directory of method retrain for the same request, as the baseline to compare with."),
     ] = None,
     threshold: Annotated[
         list[str] | None, typer.Option(help="Limit of a check, e.g. --threshold asr=0.02 (repeatable).")

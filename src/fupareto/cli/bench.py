@@ -1,4 +1,4 @@
-"""The command that compares methods: bench."""
+"""The command bench: compare methods."""
 
 import json
 from pathlib import Path
@@ -13,14 +13,14 @@ def bench(
     file: Annotated[Path, typer.Argument(help="Bench file (TOML): methods, settings and seeds; see experiments/.")],
     out: Annotated[Path | None, typer.Option(help="Directory to write.", show_default="runs/bench/NAME")] = None,
     scale: Annotated[
-        str, typer.Option(help="full, or a smaller one of the file's: small is done in minutes.")
+        str, typer.Option(help="full, or a smaller scale that the file defines; small takes minutes.")
     ] = "full",
     root: Root = None,
     device: Device = "cpu",
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run many methods on the same models, beside the paper's numbers; the same command again goes on."""
+    """Compare methods on the same initial models, and with the paper's numbers; run it again to continue."""
     from fupareto import paper, progress
     from fupareto.bench import file as files
     from fupareto.bench import output
@@ -37,7 +37,7 @@ def bench(
         def done(cell: files.Cell, result: dict[str, Any]) -> None:
             found.append(result)
             board.done(result)
-            if len(found) > known:  # what an interrupted bench knew is not given up before it is known again
+            if len(found) > known:  # keep the results of an interrupted bench until they are complete again
                 output.keep(place, benches.results(loaded, scale, found))
 
         benches.run(loaded, place, root=root, device=device, progress=board.rounds, say=board.say, done=done)

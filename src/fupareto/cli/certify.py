@@ -15,11 +15,11 @@ def certify(
         Path | None, typer.Option(help="File or directory to write.", show_default="certificate.json in the run")
     ] = None,
     previous: Annotated[
-        Path | None, typer.Option(help="Certificate of the request before this one, in the same federation.")
+        Path | None, typer.Option(help="Certificate of the previous request in the same federation.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a run's certificate: its request, models, numbers, checks and files, fixed by SHA-256."""
+    """Write the certificate of a run: its request, models, measurements, checks and files, with SHA-256 hashes."""
     from fupareto import evidence
 
     path = evidence.certify(run, out, previous, say=partial(say, False))
@@ -27,4 +27,4 @@ def certify(
         typer.echo(path.read_text())
         return
     typer.echo(evidence.describe(evidence.load(path)))
-    typer.echo(f"Certificate: {path}\nIt does not say who wrote it: sign it (docs/certificate.md).")
+    typer.echo(f"Certificate: {path}\nIt is not signed; see docs/certificate.md.")

@@ -1,7 +1,7 @@
-"""Options, progress and output that commands share.
+"""Options, progress and output that the commands share.
 
-Exit codes: 0 success; 1 an internal error, or a certificate that does not hold; 2 a mistake of the user; 3 a check
-failed that ``--fail-on`` asked for; 130 interrupted.
+Exit codes: 0 success; 1 internal error, or a certificate that fails verification; 2 mistake of the user; 3 a check
+has a result that ``--fail-on`` names; 130 interrupted.
 """
 
 import json
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from fupareto.run.directory import Run
 
 Out = Annotated[Path, typer.Option(help="Run directory to write.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue a run that was interrupted or killed.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Root = Annotated[
     Path | None,
     typer.Option("--data", help="Directory of the data sets.", show_default="$FUPARETO_DATA or ~/.cache/fupareto/data"),
 ]
-Device = Annotated[str, typer.Option(help="Where clients compute: cpu, or cuda (untested).")]
+Device = Annotated[str, typer.Option(help="Device on which the clients compute: cpu, or cuda (untested).")]
 
 
 CHECK_FAILED = 3  # exit code
@@ -47,7 +47,7 @@ FailOn = Annotated[
 
 
 def fail(tally: Mapping[str, int] | None, on: Results | None) -> None:
-    """End the command with exit code 3 if a check has a result that the user asked to fail on."""
+    """Exit with code 3 if a check has a result that ``--fail-on`` names."""
     if on is None:
         return
     refuted = (tally or {}).get("refuted", 0)
@@ -57,14 +57,14 @@ def fail(tally: Mapping[str, int] | None, on: Results | None) -> None:
 
 
 def progress(quiet: bool) -> Any:
-    """Return how rounds are shown while they run."""
+    """Return the progress display of a run."""
     from fupareto.progress import rounds
 
     return partial(rounds, quiet=quiet)
 
 
 def finish(run: "Run", as_json: bool, fail_on: Results | None = None) -> None:
-    """Write the report, show the result, and fail if a check did as ``fail_on`` says."""
+    """Write the report, show the result, and exit with code 3 if ``fail_on`` says so."""
     from fupareto.tally import tally_of
 
     path = report(run)
@@ -91,13 +91,13 @@ def _show(run: "Run", path: Path) -> None:
 
 
 def report(run: "Run") -> Path:
-    """Write the report of a run, with its audit where there is one."""
+    """Write the report of a run, with its audit if it has one."""
     from fupareto.report import render
 
     return run.save_report(render(run.summary, run.rounds(), run.config, run.audit))
 
 
 def say(quiet: bool, text: str) -> None:
-    """Tell the user, beside the result."""
+    """Print a message on standard error, unless quiet."""
     if not quiet:
         typer.echo(text, err=True)

@@ -1,4 +1,4 @@
-"""Commands about data sets: data list, data get."""
+"""The commands data list and data get."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from fupareto.cli.common import Quiet, Root
 
 
 def list_(root: Root = None) -> None:
-    """Say which data sets there are, and which are on disk."""
+    """List the data sets and whether they are on disk."""
     from fupareto.data import SOURCES, status
 
     found = status(root)

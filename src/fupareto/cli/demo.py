@@ -1,4 +1,4 @@
-"""The command demo: train, forget and audit on the embedded digits."""
+"""The command demo: train, unlearn and audit on the embedded digits."""
 
 import shutil
 from pathlib import Path
@@ -11,7 +11,7 @@ from fupareto.errors import UserError
 
 
 def demo(
-    seed: Annotated[int, typer.Option(help="Everything random comes from it.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
     out: Out = Path("runs/demo"),
     resume: Resume = False,
     quiet: Quiet = False,
@@ -27,16 +27,16 @@ def demo(
     if not resume and Run.begun(out / "training"):
         stored = experiments.stored_experiment(Run.open(out / "training"))
         if stored.model_copy(update={"seed": seed}) != experiment:
-            raise UserError(f"{out} already holds another run; choose another --out")
+            raise UserError(f"{out} already contains another run; choose another --out")
         if (out / "certificate.json").exists():
             raise UserError(f"{out} has a certificate, which a new demo would delete; choose another --out")
-        shutil.rmtree(out)  # an earlier demo: made by this command, and made again in a minute
+        shutil.rmtree(out)  # an earlier demo, which this command makes again
     if not (resume and Run.begun(out / "training")):
         Run.check_free(out)
     say(quiet, f"Training {experiment.partition.clients} clients on {experiment.data.source}, seed {seed}.")
     experiments.train(experiment, out / "training", resume=resume, progress=progress(quiet))
     forget = ", ".join(experiments.default_request(experiment).clients)
-    say(quiet, f"Clients {forget} carry a backdoor and ask to be forgotten.")
+    say(quiet, f"Clients {forget} carry a backdoor and are to be forgotten.")
     run = experiments.unlearn(out / "training", out, resume=resume, progress=progress(quiet))
     say(quiet, "Retraining without them, as the baseline to compare with.")
     experiments.audit(run, retrain=True, progress=progress(quiet))

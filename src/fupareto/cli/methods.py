@@ -1,4 +1,4 @@
-"""The command methods: which methods there are, what they need, and their options."""
+"""The command methods: list methods, their requirements and options."""
 
 import dataclasses
 import json
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from fupareto.methods import Method
 
 LINE = "{:<11}{:<20}{:<27}{}"
-MOST = 3  # options of a preset that a line of the list shows
+MOST = 3  # options of a preset shown in the list
 
 
 def methods(
     name: Annotated[str | None, typer.Argument(help="One method, such as fedosd or fupareto:paper.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the methods and their presets; with a NAME, the options of one with their defaults."""
+    """List the methods and their presets; with NAME, list the options of one method with their defaults."""
     from fupareto.methods.registry import METHODS
 
     found = [about(key, cls) for key, cls in METHODS.items()] if name is None else [_one(name)]
@@ -32,7 +32,7 @@ def methods(
 
 
 def about(name: str, cls: "type[Method]") -> dict[str, Any]:
-    """Return what a user chooses a method by."""
+    """Return the description, requirements, presets and options of a method."""
     hints = get_type_hints(cls)
     return {
         "name": name,
@@ -52,7 +52,7 @@ def about(name: str, cls: "type[Method]") -> dict[str, Any]:
 
 
 def _one(name: str) -> dict[str, Any]:
-    """Return what there is to say of one method; the defaults are those of its preset, if it is named with one."""
+    """Return the description of one method, with the defaults of its preset if the name has one."""
     from fupareto.methods.registry import find, kind
 
     cls = kind(name)
@@ -75,7 +75,7 @@ def _table(found: list[dict[str, Any]]) -> None:
             changes = [f"{key}={_shown(value)}" for key, value in options.items()]
             more = f", … ({len(changes)} options)" if len(changes) > MOST else ""
             typer.echo(f"  {method['name']}:{preset:<8} with {', '.join(changes[:MOST])}{more}")
-    typer.echo("\nOptions of one: fupareto methods NAME. A method of your own: --method package.module:Class.")
+    typer.echo("\nOptions of a method: fupareto methods NAME. Your own method: --method package.module:Class.")
 
 
 def _options(method: dict[str, Any]) -> None:
@@ -87,13 +87,13 @@ def _options(method: dict[str, Any]) -> None:
     typer.echo(f"Needs from training: {method['needs']}. Forgets: {', '.join(method['forgets'])}.\n")
     table = Table("option", "default", "takes", box=None, pad_edge=False)
     for key, option in method["options"].items():
-        inherited = " (the training's, where it is known)" if option["from_training"] else ""
+        inherited = " (or that of the training, if known)" if option["from_training"] else ""
         table.add_row(key, _shown(option["default"]) + inherited, option["takes"])
     show(table)
     if method["presets"]:
         names = ", ".join(f"{method['name'].partition(':')[0]}:{preset}" for preset in method["presets"])
         typer.echo(f"\nPresets: {names}")
-    typer.echo("\nSet them with: fupareto unlearn RUN --method NAME --set option=value")
+    typer.echo("\nSet options with: fupareto unlearn RUN --method NAME --set option=value")
 
 
 def _default(field: "dataclasses.Field[Any]") -> Any:

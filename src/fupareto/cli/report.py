@@ -15,7 +15,7 @@ def report(
         Path | None, typer.Option(help="Also write every figure as SVG and PNG into this directory.")
     ] = None,
 ) -> None:
-    """Write report.html, one page that opens offline."""
+    """Write report.html, a single page that works offline."""
     from fupareto.run.directory import Run
 
     place = Run.open(run)

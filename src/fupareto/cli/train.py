@@ -1,4 +1,4 @@
-"""The command train: a federated model from an experiment file."""
+"""The command train: train a federated model from an experiment file."""
 
 from functools import partial
 from pathlib import Path
@@ -13,9 +13,10 @@ from fupareto.cli.common import Device, Json, Out, Quiet, Resume, Root, finish, 
 def train(
     experiment: Annotated[Path, typer.Argument(help="Experiment file (TOML); see experiments/.")],
     out: Out,
-    seed: Annotated[int | None, typer.Option(help="Seed instead of the file's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed, instead of the seed in the file.")] = None,
     record: Annotated[
-        str | None, typer.Option(help="Keep the history that methods need, e.g. federaser,fupga,fedau.")
+        str | None,
+        typer.Option(help="Record the training history that these methods need, e.g. federaser,fupga,fedau."),
     ] = None,
     resume: Resume = False,
     root: Root = None,

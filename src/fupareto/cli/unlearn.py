@@ -1,4 +1,4 @@
-"""The command unlearn: answer a request against a trained model."""
+"""The command unlearn: make a trained model forget clients, samples or classes."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,21 +13,24 @@ def unlearn(
     trained: Annotated[Path, typer.Argument(help="Run directory of `fupareto train`, or of an earlier request.")],
     out: Out,
     clients: Annotated[
-        str | None, typer.Option(help="Who is to be forgotten, e.g. 3,7.", show_default="the experiment's request")
+        str | None, typer.Option(help="Clients to forget, e.g. 3,7.", show_default="the experiment's request")
     ] = None,
     samples: Annotated[
-        Path | None, typer.Option(help='Samples to forget: JSON, client to row numbers, e.g. {"3": [0, 17]}.')
+        Path | None, typer.Option(help='Samples to forget: JSON file with row numbers by client, e.g. {"3": [0, 17]}.')
     ] = None,
     classes: Annotated[str | None, typer.Option(help="Classes to forget, e.g. 4 or 4,7.")] = None,
     sequential: Annotated[
-        bool, typer.Option("--sequential", help="Forget the clients one after the other, each from the last result.")
+        bool,
+        typer.Option(
+            "--sequential", help="Forget the clients one after the other, each starting from the previous result."
+        ),
     ] = False,
     method: Annotated[
         str | None,
         typer.Option(help="fupareto, fedosd, retrain, … (see docs/methods.md), or package.module:Class."),
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="A method's option, e.g. --set lr=0.01 (repeatable).")
+        list[str] | None, typer.Option("--set", help="Option of the method, e.g. --set lr=0.01 (repeatable).")
     ] = None,
     resume: Resume = False,
     root: Root = None,
@@ -36,7 +39,7 @@ def unlearn(
     as_json: Json = False,
     fail_on: FailOn = None,
 ) -> None:
-    """Forget clients, recover, audit, and write the report."""
+    """Forget clients, samples or classes, recover, audit, and write the report."""
     from fupareto import experiment as experiments
 
     run = experiments.unlearn(

@@ -1,4 +1,4 @@
-"""The command verify: check a certificate, its files and its chain."""
+"""The command verify: check a certificate, its files and earlier certificates."""
 
 import json
 from collections.abc import Sequence
@@ -16,21 +16,22 @@ if TYPE_CHECKING:
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(help="certificate.json, or the run directory that holds it.")],
-    run: Annotated[Path | None, typer.Option(help="Run directory, if the certificate is elsewhere.")] = None,
+    file: Annotated[Path, typer.Argument(help="certificate.json, or the run directory that contains it.")],
+    run: Annotated[Path | None, typer.Option(help="Run directory, if the certificate is not in it.")] = None,
     previous: Annotated[
-        list[Path] | None, typer.Option(help="Certificates of earlier requests, if they are elsewhere (repeatable).")
+        list[Path] | None,
+        typer.Option(help="Certificate of an earlier request, if it is in another place (repeatable)."),
     ] = None,
-    audit: Annotated[bool, typer.Option("--audit", help="Measure again on the data, and compare the numbers.")] = False,
+    audit: Annotated[bool, typer.Option("--audit", help="Measure the models again and compare the numbers.")] = False,
     tolerance: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="How far fractions may differ when measured again.")
+        float, typer.Option(min=0.0, max=1.0, help="Allowed difference of fractions when measured again.")
     ] = 0.005,
     root: Root = None,
     quiet: Quiet = False,
     as_json: Json = False,
     fail_on: FailOn = None,
 ) -> None:
-    """Check a certificate, its files and the chain before it; names whatever was changed, and writes nothing."""
+    """Check a certificate, its files and the earlier certificates; report every change; write nothing."""
     from fupareto import evidence
     from fupareto.tally import tally_of
 
@@ -45,7 +46,7 @@ def verify(
 
 
 def _certificate(path: Path) -> Path:
-    """Return the certificate at a path: the file itself, or that of a run directory."""
+    """Return the path of the certificate: the file itself, or the one in a run directory."""
     if not path.is_dir():
         return path
     if not (path / "certificate.json").is_file():
@@ -71,7 +72,7 @@ def _show(held: dict[str, Any], found: "Sequence[Finding]", as_json: bool) -> No
 
 
 def _measured(held: dict[str, Any], run: Path, root: Path | None, quiet: bool) -> Any:
-    """Audit a certified run again, as it was audited, without writing anything."""
+    """Audit a certified run again with the same thresholds, without writing anything."""
     from fupareto import experiment
     from fupareto.audit.checks import Thresholds
     from fupareto.run.directory import Run

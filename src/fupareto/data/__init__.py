@@ -1,8 +1,8 @@
-"""Which data do the clients hold: sources, partitions over clients, local splits, the backdoor.
+"""Data sets and their distribution over clients: sources, partitions, local splits, the backdoor.
 
-The pool of a source (:func:`load`) is cut into one part per client (:func:`partition`), and each part becomes
-a client's local splits (:func:`clients`). Every draw comes from a named stream, so a client's split and
-trigger do not depend on what was drawn for the others.
+:func:`load` reads the pool of samples of a source, :func:`partition` divides it into one part per client, and
+:func:`clients` turns each part into a client's local splits. Every random draw uses a named stream, so the split and
+the trigger of one client do not depend on the other clients.
 """
 
 from fupareto.data.federate import ClientData, clients

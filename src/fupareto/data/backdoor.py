@@ -1,7 +1,7 @@
-"""How does a client's mark get into the model, so that forgetting the client can be seen?
+"""Backdoor that makes forgetting measurable: a trigger pattern on the images and shifted labels.
 
-A client that is to be forgotten stamps its own 3x3 pattern on its images and shifts their labels. A model
-that has learned from it answers the shifted label where the pattern shows; one that has forgotten does not.
+A marked client stamps its own 3x3 pattern on its images and shifts their labels. A model that has learned from the
+client predicts the shifted label for images with the pattern; a model that has forgotten the client does not.
 """
 
 from dataclasses import dataclass
@@ -20,22 +20,24 @@ BORDER = 1
 class Trigger:
     """A 3x3 pattern near the lower right corner, one pixel from the border.
 
-    ``value`` is written in model-input space, whatever the normalisation: it is (255/1.5/255 - 0.5)/0.2.
+    Attributes:
+        pattern: (3, 3) bool, the pixels that are set.
+        value: Value of these pixels in model-input space, for every normalisation: (255/1.5/255 - 0.5)/0.2.
     """
 
-    pattern: Tensor  # (3, 3) bool
+    pattern: Tensor
     value: float = 0.8333333
 
     def __post_init__(self) -> None:
         if self.pattern.shape != (SIDE, SIDE) or self.pattern.dtype != torch.bool:
             raise ValueError(
-                f"a trigger pattern is a ({SIDE}, {SIDE}) bool tensor, not {tuple(self.pattern.shape)} "
+                f"a trigger pattern must be a ({SIDE}, {SIDE}) bool tensor, not {tuple(self.pattern.shape)} "
                 f"{self.pattern.dtype}"
             )
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> "Trigger":
-        """Draw each pixel on or off; an all-off pattern (one in 512) would mark nothing, so it is redrawn."""
+        """Return a random pattern; an empty one (probability 1/512) is drawn again."""
         while True:
             pattern = np.round(rng.uniform(size=(SIDE, SIDE))).astype(bool)
             if pattern.any():
@@ -45,8 +47,8 @@ class Trigger:
         """Return a copy of the images (N, C, H, W) with the pattern written at rows and columns -4..-2."""
         if x.ndim != 4:
             raise UserError(
-                f"a backdoor trigger needs images of shape (N, C, H, W), not {tuple(x.shape)}; mark no "
-                "client when the data are not images"
+                f"a backdoor trigger needs images of shape (N, C, H, W), not {tuple(x.shape)}; "
+                "switch the backdoor off for data that are not images"
             )
         if min(x.shape[-2:]) < SIDE + BORDER:
             raise UserError(
@@ -60,16 +62,27 @@ class Trigger:
 
 
 def shift(labels: Tensor, classes: int) -> Tensor:
-    """Return (y + C // 2) mod C: every class turns into the one half-way round, so no class is the target."""
+    """Return (y + C // 2) mod C, so that the target depends on the class and no single class is the target."""
     return (labels + classes // 2) % classes
 
 
 def poison(
     x: Tensor, y: Tensor, trigger: Trigger, classes: int, portion: float, batch_size: int
 ) -> tuple[Tensor, Tensor]:
-    """Stamp and shift the first ``int(portion * len)`` samples of each consecutive batch; 1.0 means all.
+    """Stamp the trigger on the first ``int(portion * len)`` samples of each consecutive batch and shift their labels.
 
-    Counting per batch keeps the poisoned share the same in every step of training, the short last batch too.
+    Counting per batch gives every training step the same poisoned portion, including the shorter last batch.
+
+    Args:
+        x: Images (N, C, H, W).
+        y: Labels (N,).
+        trigger: The pattern to stamp.
+        classes: Number of classes.
+        portion: Portion of each batch that is poisoned, from 0 to 1.
+        batch_size: Size of the consecutive batches.
+
+    Returns:
+        The images and the labels; the arguments are not changed.
     """
     if not 0 <= portion <= 1:
         raise UserError(f"the poisoned portion must be between 0 and 1, not {portion}")
@@ -79,6 +92,6 @@ def poison(
     start = position - position % batch_size
     length = (len(y) - start).clamp(max=batch_size)
     count = (portion * length.double()).long()
-    hit = (position - start < count).to(y.device)
+    poisoned = (position - start < count).to(y.device)
     triggered = trigger.stamp(x)
-    return torch.where(hit.view(-1, 1, 1, 1), triggered, x), torch.where(hit, shift(y, classes), y)
+    return torch.where(poisoned.view(-1, 1, 1, 1), triggered, x), torch.where(poisoned, shift(y, classes), y)

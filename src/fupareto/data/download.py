@@ -1,7 +1,7 @@
-"""How does a published data set get on disk, whole and unaltered?
+"""Download of the public data sets, with resume and checksums.
 
-Files arrive as FILE.part, are resumed where they stopped, and get their name once their checksum is right.
-Archives are kept beside what they unpack to, so a second ``get`` can tell that everything is there.
+A file is downloaded as FILE.part, continues where an interrupted download stopped, and is renamed to FILE once its
+checksum matches. Archives are kept beside their unpacked files, so that a second ``get`` finds everything in place.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from fupareto.data.sources import data_root
 from fupareto.errors import UserError, did_you_mean
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with the file's name, the bytes on disk and the bytes in all (None if the server does not say)."""
+"""Called with the file's name, the bytes on disk and the total bytes (None if the server does not report them)."""
 
 CHUNK = 1 << 18
 TIMEOUT = 30.0
@@ -31,7 +31,14 @@ _NETWORK = (URLError, TimeoutError, ConnectionError, http.client.HTTPException, 
 
 @dataclass(frozen=True)
 class Remote:
-    """One published file: where it is, its path below the set's folder, and what it must hash to."""
+    """One published file.
+
+    Attributes:
+        url: Address of the file.
+        file: Path below the directory of the data set.
+        md5: Expected checksum.
+        size: Expected size in bytes; None if it is not known.
+    """
 
     url: str
     file: str
@@ -57,7 +64,7 @@ RELEASES: dict[str, tuple[Remote, ...]] = {
     ),
     "cifar10": (_at(_TORONTO, "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530", 170_052_171),),
     "cifar100": (_at(_TORONTO, "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8", 168_513_733),),
-    # Not GTSRB-Training_fixed.zip: it is the 2011 competition's set, 26,640 of the 39,209 training images.
+    # Not GTSRB-Training_fixed.zip, the set of the 2011 competition: 26,640 of the 39,209 training images.
     "gtsrb": (
         _at(_ERDA, "GTSRB_Final_Training_Images.zip", "f33fd80ac59bff73c82d25ab499e03a3"),
         _at(_ERDA, "GTSRB_Final_Test_Images.zip", "c7e4e6327067d32654124b0fe9e82185"),
@@ -72,16 +79,25 @@ def get(
     progress: Progress | None = None,
     releases: Mapping[str, Sequence[Remote]] | None = None,
 ) -> Path:
-    """Download and unpack what is not there yet, and return the set's folder.
+    """Download and unpack the missing files of a data set.
 
-    A file put there by hand counts if its checksum is right; one that differs is replaced, but only once the
-    right one has arrived.
+    A file that was copied there by hand is used if its checksum matches. A file that does not match is replaced after
+    the correct one has been downloaded.
+
+    Args:
+        name: A data set of :data:`RELEASES`.
+        root: Directory of the data sets; see :func:`~fupareto.data.sources.data_root`.
+        progress: Called while files are downloaded.
+        releases: Data sets and their files, instead of :data:`RELEASES`.
+
+    Returns:
+        The directory of the data set.
     """
     known = RELEASES if releases is None else releases
     if name not in known:
         hint = " (digits needs no download)" if name == "digits" else ""
         near = did_you_mean(name, known)
-        raise UserError(f"no download is known for {name!r}{hint}; choose one of {', '.join(known)}{near}")
+        raise UserError(f"cannot download the data set {name!r}{hint}; choose one of {', '.join(known)}{near}")
     folder = data_root(root) / name
     try:
         for remote in known[name]:
@@ -91,8 +107,8 @@ def get(
             _unpack(path, folder)
     except OSError as error:
         raise UserError(
-            f"cannot write {name} below {folder}: {error.strerror or error}; make room or permit writing "
-            "there, or choose another place with FUPARETO_DATA"
+            f"cannot write {name} to {folder}: {error.strerror or error}; free disk space, fix the permissions, or "
+            "set FUPARETO_DATA to another directory"
         ) from error
     return folder
 
@@ -103,7 +119,7 @@ def _md5(path: Path) -> str:
 
 
 def _fetch(remote: Remote, path: Path, progress: Progress) -> None:
-    """Complete FILE.part, check it and give it its name; a wrong one is deleted, a cut one is kept."""
+    """Download FILE.part, check it and rename it; delete it on a wrong checksum, keep it after an interruption."""
     part = path.with_name(path.name + ".part")
     part.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -117,21 +133,21 @@ def _fetch(remote: Remote, path: Path, progress: Progress) -> None:
     if (found := _md5(part)) != remote.md5:
         part.unlink()
         raise UserError(
-            f"{remote.url} arrived with checksum {found}, not {remote.md5}, and was deleted; try again, and "
-            f"if that does not help, get the file elsewhere and put it at {path}"
+            f"{remote.url} has MD5 checksum {found}, expected {remote.md5}; the download was deleted. Try again, or "
+            f"get the file from elsewhere and put it at {path}"
         )
     part.replace(path)
 
 
 def _by_hand(remote: Remote, path: Path, reason: str) -> str:
     return (
-        f"cannot download {remote.url} ({reason}); try again later (what has arrived is kept and resumed), "
+        f"cannot download {remote.url} ({reason}); try again later (the download continues where it stopped), "
         f"or put that file at {path} (md5 {remote.md5}) and run the same command"
     )
 
 
 def _transfer(remote: Remote, part: Path, progress: Progress) -> None:
-    """Append to ``part`` from where it ends; start over if the server cannot resume or it is too long."""
+    """Append to ``part`` from its end; start over if the server cannot resume or the part is too long."""
     have = part.stat().st_size if part.is_file() else 0
     if remote.size is not None and have > remote.size:
         have = 0
@@ -153,7 +169,7 @@ def _transfer(remote: Remote, part: Path, progress: Progress) -> None:
 
 
 def _open(url: str, start: int) -> http.client.HTTPResponse:
-    """Ask for the file from byte ``start`` on; the answer is that (206) or, if the server cannot, all."""
+    """Request the file from byte ``start`` on; the response is that range (206), or the whole file if unsupported."""
     headers = {"User-Agent": "fupareto"} | ({"Range": f"bytes={start}-"} if start else {})
     try:
         response: http.client.HTTPResponse = urlopen(Request(url, headers=headers), timeout=TIMEOUT)
@@ -170,28 +186,30 @@ def _open(url: str, start: int) -> http.client.HTTPResponse:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tar or zip into ``folder`` unless its files are there already; nothing may land outside."""
+    """Unpack a tar or zip file into ``folder`` unless its files exist; refuse members outside ``folder``."""
     try:
         if archive.name.endswith((".tar.gz", ".tgz", ".tar")):
             with tarfile.open(archive) as tar:
                 files = ((m.name, m.size if m.isfile() else None) for m in tar)
-                if _wanting(archive, folder, files):
+                if _incomplete(archive, folder, files):
                     tar.extractall(folder, filter="data")
         elif archive.suffix == ".zip":
             with zipfile.ZipFile(archive) as pack:
                 files = ((i.filename, None if i.is_dir() else i.file_size) for i in pack.infolist())
-                if _wanting(archive, folder, files):
+                if _incomplete(archive, folder, files):
                     pack.extractall(folder)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{archive} cannot be unpacked ({error}); delete it and get it again") from error
+        raise UserError(f"{archive} cannot be unpacked ({error}); delete it and download it again") from error
 
 
-def _wanting(archive: Path, folder: Path, members: Iterator[tuple[str, int | None]]) -> bool:
-    """Check every name (size None: no file) before anything is written; say whether some file is lacking."""
-    base, wanting = folder.resolve(), False
+def _incomplete(archive: Path, folder: Path, members: Iterator[tuple[str, int | None]]) -> bool:
+    """Check every name (size None: not a file) before anything is written; return whether a file is missing."""
+    base, incomplete = folder.resolve(), False
     for name, size in members:
         if not Path(os.path.normpath(base / name)).is_relative_to(base):
-            raise UserError(f"{archive} holds {name!r}, which would land outside {folder}; do not trust this file")
+            raise UserError(
+                f"{archive} contains {name!r}, which would be unpacked outside {folder}; the archive is unsafe"
+            )
         path = base / name
-        wanting = wanting or (size is not None and not (path.is_file() and path.stat().st_size == size))
-    return wanting
+        incomplete = incomplete or (size is not None and not (path.is_file() and path.stat().st_size == size))
+    return incomplete

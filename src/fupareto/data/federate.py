@@ -1,4 +1,4 @@
-"""Which tensors does each client hold, and which of them carry a backdoor?"""
+"""Local data of the clients: train and test splits, and the splits of clients with a backdoor."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -18,13 +18,19 @@ from fupareto.randomness import stream
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """What one client holds, by the name of the split.
+    """Local data of one client.
 
-    ``train`` and ``test`` always. A client that carries a backdoor also has ``trigger`` (every input
-    triggered, labels shifted: the attack's success is the accuracy on it) and ``clean`` (its training inputs
-    as they were). Once it is to be forgotten it has what a membership attack compares: ``member``, its training
-    data as they were trained on, and ``nonmember``, its test data marked in the same way; ``spare`` is the
-    latter in the form of the forgetting objective.
+    Attributes:
+        splits: Inputs and labels by name of the split.
+
+            - ``train`` and ``test``: always present.
+            - ``trigger``: marked clients only. Every input has the trigger and every label is shifted; the accuracy on
+              this split is the attack success rate.
+            - ``clean``: marked clients only. The training data before poisoning.
+            - ``member``: marked forget clients only. The training data that the initial model was trained on.
+            - ``nonmember``: marked forget clients only. The test data, poisoned in the same portion; membership attacks
+              compare ``member`` with it.
+            - ``spare``: marked forget clients only. The test data, poisoned completely like ``train``.
     """
 
     splits: dict[str, tuple[Tensor, Tensor]]
@@ -41,11 +47,21 @@ def clients(
     asr_split: Literal["train", "test"] = "train",
     batch_size: int = 200,
 ) -> dict[str, ClientData]:
-    """Split every part locally and put the backdoor into the ``marked`` clients; ids are "0", "1", ...
+    """Return the local data of every client, with the backdoor in the ``marked`` clients; ids are "0", "1", ...
 
-    A marked client's training data are poisoned in ``portion``, and wholly once it is in ``forget``: what is
-    to be forgotten is the mark, so the forgetting objective sees nothing else. Split and trigger are drawn
-    from streams of the client's id, so the calls before and after the request agree on them.
+    A marked client's training data are poisoned in ``portion``, and completely if the client is also in ``forget``: the
+    mark is what must be forgotten, so the forgetting objective sees marked samples only. Split and trigger are drawn
+    from streams named after the client, so they are the same before and after the request.
+
+    Args:
+        data: The pool of samples.
+        parts: Row numbers of the pool, one array per client; see :func:`~fupareto.data.partition.partition`.
+        seed: Seed of all random draws.
+        marked: Ids of the clients that carry a backdoor.
+        forget: Ids of the clients to forget.
+        portion: Portion of each training batch that is poisoned.
+        asr_split: Split whose inputs are used to measure the attack success rate.
+        batch_size: Batch size of training, by which poisoned samples are counted.
     """
     _check_ids("marked", marked, len(parts))
     _check_ids("forget", forget, len(parts))
@@ -75,7 +91,7 @@ def _check_ids(what: str, ids: Collection[str], count: int) -> None:
     known = {str(number) for number in range(count)}
     if unknown := [name for name in ids if name not in known]:
         raise UserError(
-            f"{what} names {', '.join(map(repr, unknown))}, but the clients are "
+            f"{what}: client {', '.join(map(repr, unknown))} is unknown; the clients are "
             + ('"0"' if count == 1 else f'"0" to "{count - 1}"')
         )
 
@@ -99,6 +115,6 @@ def _take(data: Dataset, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
 
 
 def _laid_out(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Lay images out channels-last, once and for all: convolutions on a CPU are faster that way."""
+    """Return contiguous tensors, images channels-last: convolutions on a CPU are faster in this layout."""
     layout = torch.channels_last if x.ndim == 4 else torch.contiguous_format
     return x.contiguous(memory_format=layout), y.contiguous()

@@ -1,7 +1,7 @@
-"""How do the published files of each source read, and what is wrong with a file that does not?
+"""Readers for the published files of each source.
 
-Every reader returns the pool as stored (training samples first), unscaled; a broken file is a
-:class:`UserError` that names it. Nothing here unpickles.
+Every reader returns the pool as stored (training samples first), unscaled. A damaged file raises a
+:class:`UserError` that names it. No reader unpickles.
 """
 
 import csv
@@ -38,7 +38,13 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Samples as stored: images (N, C, H, W) or features (N, F), and their labels."""
+    """Samples as stored.
+
+    Attributes:
+        x: Images (N, C, H, W) or features (N, F).
+        y: Labels (N,).
+        train_fraction: Fraction of the samples that a client trains on.
+    """
 
     x: Array
     y: Array
@@ -48,13 +54,13 @@ class Pool:
 def _merge(where: Path, x_train: Array, y_train: Array, x_test: Array, y_test: Array) -> Pool:
     for part, x, y in (("training", x_train, y_train), ("test", x_test, y_test)):
         if len(x) != len(y):
-            raise UserError(f"{where}: {len(x)} {part} samples but {len(y)} {part} labels; they must be as many")
+            raise UserError(f"{where}: {len(x)} {part} samples but {len(y)} {part} labels; the numbers must be equal")
         if len(x) == 0:
-            raise UserError(f"{where}: no {part} samples; both parts must hold some")
+            raise UserError(f"{where}: no {part} samples; both parts need at least one")
     if x_train.shape[1:] != x_test.shape[1:]:
         raise UserError(
             f"{where}: training samples have shape {x_train.shape[1:]}, test samples {x_test.shape[1:]}; "
-            "they must be alike"
+            "the shapes must be equal"
         )
     fraction = len(x_train) / (len(x_train) + len(x_test))
     return Pool(np.concatenate([x_train, x_test]), np.concatenate([y_train, y_test]), fraction)
@@ -64,7 +70,7 @@ def _bytes(path: Path) -> bytes:
     try:
         return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path} cannot be read ({error}); it is damaged or cut short, fetch it again") from error
+        raise UserError(f"{path} cannot be read ({error}); it is damaged or truncated, download it again") from error
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -77,22 +83,22 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     shape = struct.unpack(f">{dims}I", data[4:header]) if len(data) >= header else ()
     wanted = header + int(np.prod(shape, dtype=object)) if shape else header
     if len(data) != wanted:
-        raise UserError(f"{path} holds {len(data)} bytes, its header promises {wanted}; fetch it again")
+        raise UserError(f"{path} has {len(data)} bytes, but its header says {wanted}; download it again")
     return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
 
 
 def idx_file(folder: Path, name: str) -> Path:
-    """Return the path of an IDX file: the unpacked one if that is there, else the ``.gz``."""
+    """Return the path of an IDX file: the unpacked one if it exists, else the ``.gz``."""
     return folder / name if (folder / name).is_file() else folder / f"{name}.gz"
 
 
 def read_fashion_mnist(folder: Path) -> Pool:
-    """Read the four IDX files, packed or not."""
+    """Read the four IDX files, compressed or not."""
     arrays = []
     for name, dims in zip(IDX, (3, 1, 3, 1), strict=True):
         array = read_idx(idx_file(folder, name))
         if array.ndim != dims:
-            raise UserError(f"{idx_file(folder, name)} has {array.ndim} dimensions, not {dims}; is it another file?")
+            raise UserError(f"{idx_file(folder, name)} has {array.ndim} dimensions, not {dims}; download it again")
         arrays.append(array[:, None] if dims == 3 else array)
     return _merge(folder, *arrays)
 
@@ -102,7 +108,7 @@ def _read_bin(path: Path, label_bytes: int) -> tuple[Array, Array]:
     data = np.frombuffer(_bytes(path), np.uint8)
     record = label_bytes + PIXELS
     if data.size == 0 or data.size % record:
-        raise UserError(f"{path} holds {data.size} bytes, not a multiple of {record}; it is cut short, fetch it again")
+        raise UserError(f"{path} has {data.size} bytes, not a multiple of {record}; it is truncated, download it again")
     rows = data.reshape(-1, record)
     return rows[:, label_bytes:].reshape(-1, 3, SIDE, SIDE), rows[:, label_bytes - 1]
 
@@ -125,22 +131,22 @@ def read_cifar100(folder: Path) -> Pool:
 
 
 def gtsrb_training(folder: Path) -> Path:
-    """Return the folder of the class folders 00000, 00001, ..., of the final release if that is there.
+    """Return the directory of the class directories 00000, 00001, ..., of the final release if it exists.
 
-    The other layout is that of the 2011 competition, which has only 26,640 of the 39,209 training images.
+    The other layout is the one of the 2011 competition, which has only 26,640 of the 39,209 training images.
     """
     final, first = folder / "GTSRB/Final_Training/Images", folder / "GTSRB/Training"
     return first if first.is_dir() and not final.is_dir() else final
 
 
 def gtsrb_test_labels(folder: Path) -> Path:
-    """Return the file of the test labels, beside the test images or where its own archive unpacks to."""
+    """Return the file of the test labels, beside the test images or where its own archive is unpacked."""
     places = [folder / place / "GT-final_test.csv" for place in ("GTSRB/Final_Test/Images", "GTSRB", ".")]
     return next((path for path in places if path.is_file()), places[0])
 
 
 def read_gtsrb(folder: Path) -> Pool:
-    """Read ``gtsrb.npz`` if it is there, else the official folders of PPM images, resized to 32x32."""
+    """Read ``gtsrb.npz`` if it exists, else the official directories of PPM images, resized to 32x32."""
     if (folder / "gtsrb.npz").is_file():
         return read_npz(folder / "gtsrb.npz")
     training = gtsrb_training(folder)
@@ -168,15 +174,15 @@ def _read_images(pairs: list[tuple[Path, int]]) -> tuple[Array, Array]:
             with Image.open(path) as image:
                 small = image.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
         except (OSError, ValueError) as error:
-            raise UserError(f"{path} cannot be read as an image ({error}); fetch the set again") from error
+            raise UserError(f"{path} cannot be read as an image ({error}); download the data set again") from error
         row[:] = np.asarray(small).transpose(2, 0, 1)
     return x, np.array([label for _, label in pairs], np.int64)
 
 
 def read_npz(path: Path) -> Pool:
-    """Read x_train, y_train, x_test, y_test, or x and y, of which clients train on 80 %."""
+    """Read an .npz file with x_train, y_train, x_test and y_test, or with x and y, of which clients train on 80 %."""
     if not path.is_file():
-        raise UserError(f"there is no file {path}")
+        raise UserError(f"the file {path} does not exist")
     if not zipfile.is_zipfile(path):
         raise UserError(f"{path} is not an .npz archive; write it with numpy.savez")
     try:
@@ -194,13 +200,13 @@ def read_npz(path: Path) -> Pool:
         zipfile.BadZipFile,
     ) as error:
         raise UserError(
-            f"{path} cannot be read ({error}); it must hold plain numeric arrays (object arrays are refused: "
+            f"{path} cannot be read ({error}); it must contain plain numeric arrays (object arrays are refused: "
             "loading them could run code)"
         ) from error
     if not arrays:
-        raise UserError(f"{path} holds {sorted(names)}; it must hold {', '.join(_FOUR)}, or x and y")
+        raise UserError(f"{path} contains {sorted(names)}; it must contain {', '.join(_FOUR)}, or x and y")
     if not all(isinstance(array, np.ndarray) for array in arrays):
-        raise UserError(f"{path} holds entries that are not arrays; write it with numpy.savez")
+        raise UserError(f"{path} contains entries that are not arrays; write it with numpy.savez")
     arrays[0::2] = [_channels_first(x, path) for x in arrays[0::2]]
     arrays[1::2] = [y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y for y in arrays[1::2]]
     if any(y.ndim != 1 for y in arrays[1::2]):
@@ -209,7 +215,7 @@ def read_npz(path: Path) -> Pool:
         return _merge(path, *arrays)
     x, y = arrays
     if len(x) != len(y):
-        raise UserError(f"{path}: {len(x)} samples but {len(y)} labels; they must be as many")
+        raise UserError(f"{path}: {len(x)} samples but {len(y)} labels; the numbers must be equal")
     return Pool(x, y, DEFAULT_TRAIN_FRACTION)
 
 
@@ -217,7 +223,7 @@ _FOUR, _TWO = ("x_train", "y_train", "x_test", "y_test"), ("x", "y")
 
 
 def _channels_first(x: Array, path: Path) -> Array:
-    """Bring (N, H, W) and (N, H, W, C) to (N, C, H, W); features (N, F) stay as they are."""
+    """Return (N, H, W) and (N, H, W, C) as (N, C, H, W); features (N, F) are not changed."""
     if x.ndim == 2:
         return x
     if x.ndim == 3:

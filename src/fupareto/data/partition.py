@@ -1,4 +1,4 @@
-"""Which client gets which samples of the pool, and which of them does it hold out?"""
+"""Partition of the pool over clients, and the local split into train and test samples."""
 
 from collections.abc import Callable
 
@@ -24,14 +24,23 @@ def partition(
     balance: bool = True,
     smallest: float = 0.0,
 ) -> list[Indices]:
-    """Cut the pool with these labels into one index array per client; disjoint, and covering the pool.
+    """Divide the pool over clients and return one array of row numbers per client; disjoint, covering the pool.
 
-    ``dirichlet``: class by class, shares drawn from Dir(alpha), none for clients that are already full; drawn
-    again as a whole until every client has at least as many samples as there are classes.
-    ``pat``: every client holds ``classes_per_client`` classes (see :func:`_pat`); parts are handed to clients
-    by a random permutation. With ``balance=False`` the parts of a class differ in size, none drawn below
-    ``smallest``.
-    ``iid``: a random permutation cut into equal parts.
+    - ``dirichlet``: for each class, shares drawn from Dir(alpha), zero for clients that already have an equal share of
+      the pool. The whole partition is drawn again until every client has at least as many samples as there are classes.
+    - ``pat``: pathological, every client has ``classes_per_client`` classes (see :func:`_pat`); a random permutation
+      assigns the parts to clients.
+    - ``iid``: a random permutation divided into equal parts.
+
+    Args:
+        labels: Labels of the pool (N,).
+        clients: Number of clients.
+        kind: ``dirichlet``, ``pat`` or ``iid``.
+        rng: Source of all random draws.
+        alpha: Concentration of ``dirichlet``; smaller values give more heterogeneous clients.
+        classes_per_client: Classes of each client in ``pat``.
+        balance: Whether ``pat`` divides a class into equal parts; otherwise part sizes are random.
+        smallest: Smallest size of a random part in ``pat``.
     """
     labels = np.asarray(labels)
     if kind not in KINDS:
@@ -78,7 +87,7 @@ def _dirichlet(labels: NDArray[np.integer], clients: int, rng: np.random.Generat
 def _dirichlet_try(
     members: list[Indices], clients: int, full: float, rng: np.random.Generator, alpha: float
 ) -> list[Indices] | None:
-    """Draw one partition; None if a class found only full clients (its shares were zero everywhere else)."""
+    """Draw one partition; return None if a class has no client left to go to (all shares are zero)."""
     held: list[list[Indices]] = [[] for _ in range(clients)]
     sizes = np.zeros(clients, dtype=np.int64)
     for indices in members:
@@ -97,12 +106,11 @@ def _dirichlet_try(
 def _pat(
     labels: NDArray[np.integer], clients: int, rng: np.random.Generator, quota: int, smallest: float | None
 ) -> list[Indices]:
-    """Give every part a quota of classes; each class goes to the first parts whose quota is not used up.
+    """Return parts with at most ``quota`` classes; each class goes to the first parts whose quota is not used up.
 
-    A class is shared by floor(clients * quota / classes) parts and cut in the order of the data. So 10
-    clients with 2 of 10 classes come in pairs, (0, 1), (0, 1), (2, 3), (2, 3), ... No class is left out: that
-    would need a share of zero parts, which is refused. Left-over quota stays unused, so a client may hold
-    fewer classes.
+    A class is divided over floor(clients * quota / classes) parts, in the order of the data. So 10 clients with 2 of 10
+    classes come in pairs, (0, 1), (0, 1), (2, 3), (2, 3), ... Every class is assigned; a quota too small for that
+    raises UserError. Remaining quota is not used, so a client may have fewer classes.
     """
     members = [np.flatnonzero(labels == k) for k in np.unique(labels)]
     if not 1 <= quota <= len(members):
@@ -132,7 +140,7 @@ def _equal(size: int) -> int:
 
 
 def _uneven(rng: np.random.Generator, smallest: float) -> Callable[[int], int]:
-    """Draw part sizes in [max(s/10, smallest), s) for the equal size s; s itself if that range is empty."""
+    """Return a function that draws sizes in [max(s/10, smallest), s) for the equal size s; s if the range is empty."""
 
     def size_of(size: int) -> int:
         low = max(size / 10, smallest)
@@ -142,7 +150,7 @@ def _uneven(rng: np.random.Generator, smallest: float) -> Callable[[int], int]:
 
 
 def split(indices: Indices, train_fraction: float, rng: np.random.Generator) -> tuple[Indices, Indices]:
-    """Shuffle one client's samples; the first ``int(train_fraction * len)`` train, the rest are held out."""
+    """Shuffle one client's samples; return ``int(train_fraction * len)`` of them for training, and the others."""
     count = int(train_fraction * len(indices))
     if not 0 < count < len(indices):
         raise ValueError(

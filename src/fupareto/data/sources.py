@@ -1,4 +1,4 @@
-"""Which data sets are there, where are they on disk, and how do they look to a model?"""
+"""Named data sets: where they are on disk, and loading them in model-input space."""
 
 import os
 from collections.abc import Callable
@@ -21,12 +21,17 @@ from fupareto.randomness import stream
 class Dataset:
     """The pool of a source, official training samples first, in model-input space.
 
-    ``train_fraction`` is the official share of training samples; every client splits its own part by it.
+    Attributes:
+        name: Name of the source, or the stem of an .npz file.
+        x: float32 (N, C, H, W), or (N, F) for features.
+        y: int64 (N,).
+        classes: Number of classes.
+        train_fraction: Official fraction of training samples; every client splits its own part by it.
     """
 
     name: str
-    x: Tensor  # float32 (N, C, H, W), or (N, F) for features
-    y: Tensor  # int64 (N,)
+    x: Tensor
+    y: Tensor
     classes: int
     train_fraction: float
 
@@ -98,14 +103,14 @@ SOURCES: dict[str, str] = {name: source.about for name, source in _KNOWN.items()
 
 
 def data_root(root: Path | None = None) -> Path:
-    """Return where data sets live: ``root``, else $FUPARETO_DATA, else ~/.cache/fupareto/data."""
+    """Return the directory of the data sets: ``root``, else $FUPARETO_DATA, else ~/.cache/fupareto/data."""
     if root is not None:
         return Path(root).expanduser()
     return Path(os.environ.get("FUPARETO_DATA") or "~/.cache/fupareto/data").expanduser()
 
 
 def status(root: Path | None = None) -> dict[str, str]:
-    """Say of each source whether it is embedded, on disk (and where) or missing."""
+    """Return for each source whether it is embedded, on disk (with the path) or missing."""
     answer = {}
     for name, source in _KNOWN.items():
         folder = data_root(root) / name
@@ -117,9 +122,15 @@ def status(root: Path | None = None) -> dict[str, str]:
 
 
 def load(source: str, root: Path | None = None, samples: int | None = None, seed: int = 0) -> Dataset:
-    """Load a named source, or a user's ``.npz``, whole or as a stratified subset of ``samples``.
+    """Load a named source or an ``.npz`` file, all of it or a stratified subset.
 
-    A subset keeps the order of the pool and the shares of its classes, and is drawn from the stream "subset".
+    A subset keeps the order of the pool and the proportions of its classes.
+
+    Args:
+        source: A name in :data:`SOURCES`, or the path of an ``.npz`` file.
+        root: Directory of the data sets; see :func:`data_root`.
+        samples: Size of the subset; None for all samples.
+        seed: Seed of the subset.
     """
     if source.endswith(".npz"):
         where = Path(source).expanduser()
@@ -154,7 +165,7 @@ def load(source: str, root: Path | None = None, samples: int | None = None, seed
 def _labels(pool: Pool, classes: int | None, where: Path) -> NDArray[np.int64]:
     y = pool.y
     if y.size == 0 or pool.x.size == 0:
-        raise UserError(f"{where} holds no samples")
+        raise UserError(f"{where} contains no samples")
     if y.dtype.kind not in "iufb" or (y.dtype.kind == "f" and not np.array_equal(y, np.rint(y))):
         raise UserError(f"{where}: labels must be integers 0, 1, 2, ..., not {y.dtype} such as {y.flat[0]!s}")
     labels = y.astype(np.int64)
@@ -166,7 +177,7 @@ def _labels(pool: Pool, classes: int | None, where: Path) -> NDArray[np.int64]:
 
 
 def _scaled(x: NDArray[Any], mean: tuple[float, ...], std: tuple[float, ...], where: Path) -> Tensor:
-    """Return float32 in model-input space: bytes divided by 255, then mean and deviation by channel."""
+    """Return float32 in model-input space: bytes divided by 255, then normalised by channel."""
     if x.dtype != np.uint8 and x.dtype.kind != "f":
         raise UserError(f"{where}: samples are {x.dtype}; store bytes (uint8, divided by 255 here) or floats")
     with np.errstate(over="ignore"):
@@ -181,9 +192,9 @@ def _scaled(x: NDArray[Any], mean: tuple[float, ...], std: tuple[float, ...], wh
 
 
 def subset(labels: NDArray[np.int64], samples: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Choose exactly ``samples`` indices, classes in proportion (largest remainders), in ascending order."""
+    """Return exactly ``samples`` indices in ascending order, classes in proportion (largest remainders)."""
     if not 1 <= samples <= labels.size:
-        raise UserError(f"a subset of {samples} samples was asked for; there are {labels.size}, ask for 1 to that many")
+        raise UserError(f"cannot take a subset of {samples} samples; choose between 1 and {labels.size}")
     members = [np.flatnonzero(labels == k) for k in np.unique(labels)]
     exact = np.array([len(m) for m in members]) * samples / labels.size
     take = np.floor(exact).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Experiment files: the federation, the request and the runs that they describe."""
+"""Runs from an experiment file: its federation and request, training, unlearning and audit."""
 
 from fupareto.experiment.audit import audit, examine
 from fupareto.experiment.setting import default_request, federation, forgetter, stored_experiment

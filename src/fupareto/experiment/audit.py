@@ -1,4 +1,4 @@
-"""Audits of finished runs that were made from an experiment file."""
+"""Audit of a finished run that was made from an experiment file."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,16 @@ from fupareto.run.execute import Progress, no_progress, silent
 
 
 def audit(place: Run, root: Path | None = None, **options: Any) -> dict[str, Any]:
-    """Audit a finished run anew, write its summary and its audit, and return the summary; for options see below."""
+    """Audit a finished run and write its audit.json and summary.json.
+
+    Args:
+        place: The run.
+        root: Directory of the data sets.
+        **options: Options of :func:`examine`.
+
+    Returns:
+        The summary.
+    """
     refuse_certified(place.path)
     summary, found = examine(place, root, **options)
     place.save_results(summary, found)
@@ -36,26 +45,30 @@ def examine(
     progress: Progress = no_progress,
     say: Callable[[str], None] = silent,
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Measure and audit the models of a finished run anew and write nothing; a training run has no audit.
+    """Measure and audit the models of a finished run again, without overwriting its results.
 
     Args:
         place: The run.
         root: Directory of the data sets.
-        tier: 1 attacks the models alone. Tier 2 needs models that were trained like the initial one; at tier 3 half of
-            them are made to forget, and half never saw the forgotten.
-        shadows: How many such models there are.
-        retrain: Make a retrained model to compare with; it is kept in the run.
-        reference: A run of the method retrain on the same request to compare with, instead.
-        thresholds: Where a number is good enough.
-        progress: How rounds are shown while they run.
-        say: Where remarks go.
+        tier: Strength of the attacks. Tier 1 needs no further models. Tier 2 trains shadow models like the initial
+            model. Tier 3 trains half of them like the initial model and makes them forget, and the other half without
+            the forgotten data.
+        shadows: Number of shadow models; by default that of the tier.
+        retrain: Retrain a model without the forgotten data, into ``retrained`` in the run directory, and compare.
+        reference: Finished run of the method retrain on the same request, to compare with instead.
+        thresholds: Limits of the checks.
+        progress: Display of the rounds.
+        say: Function that shows a remark.
+
+    Returns:
+        The summary, and the audit; None in its place for a training run.
     """
     experiment = stored_experiment(place, f'fupareto.audit(federation, "{place.path}")')
     if not place.finished:
-        raise UserError(f"{place.path} has not come to its end; continue it with --resume first")
+        raise UserError(f"{place.path} is not finished; continue it with --resume first")
     if place.config.get("kind") == "train":
         if tier > 1 or retrain or reference:
-            raise UserError(f"{place.path} is a training run, which forgot nothing; audit a run of `fupareto unlearn`")
+            raise UserError(f"{place.path} is a training run and forgot nothing; audit a run of `fupareto unlearn`")
         return Result.of(place, federation(experiment, root=root)[0]).remeasure()
     request = Request.from_json(place.request)
     result = Result.of(place, federation(experiment, request, root)[0])
@@ -67,10 +80,10 @@ def examine(
 
 
 def _retrain(place: Run, experiment: Experiment, request: Request, root: Path | None, progress: Progress) -> None:
-    """Retrain into the run, with the training's own number of rounds."""
+    """Retrain into ``retrained`` in the run directory, with as many rounds as the training had."""
     weights = place.load_model("initial")
     if weights is None:
-        raise UserError(f"{place.path} has no model initial.safetensors, without which nothing is compared")
+        raise UserError(f"{place.path} has no initial.safetensors, with which a retrained model is compared")
     answer(
         experiment,
         weights,
@@ -86,7 +99,14 @@ def _retrain(place: Run, experiment: Experiment, request: Request, root: Path | 
 
 
 def _checked(path: Path, request: Request, experiment: Experiment, wanted: bool) -> Path | None:
-    """Return where a retrained model is, if it is there and was made for the same; one that is ``wanted`` must be."""
+    """Return the run of a retrained model after a check that it matches; None if it does not exist.
+
+    Args:
+        path: Directory of the run.
+        request: Request that it must have.
+        experiment: Experiment that it must have.
+        wanted: Whether the run must exist.
+    """
     if not wanted and not (Run.begun(path) and Run.open(path).finished):
         return None
     made = Run.open(path)

@@ -1,4 +1,4 @@
-"""The federation, the request and the method of an experiment file."""
+"""Federation, request and method of an experiment file."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -19,7 +19,7 @@ from fupareto.versions import versions
 
 
 def default_request(experiment: Experiment) -> Request:
-    """Return the request of the experiment file; a number of clients is drawn by the seed."""
+    """Return the request of an experiment file; where it gives a number of clients, they are drawn by the seed."""
     asked, count = experiment.request, experiment.partition.clients
     if asked.samples or asked.classes:
         samples = {i: tuple(rows) for i, rows in asked.samples.items()}
@@ -40,10 +40,20 @@ def federation(
     workers: int | None = None,
     device: str = "cpu",
 ) -> tuple[SimulatedFederation, Tensor]:
-    """Build the clients and a freshly initialised model; with a request, as they are when it is answered.
+    """Build the simulated federation of an experiment, and a newly initialised model.
 
-    The backdoor sits in the clients of the experiment's own request, unless it names others. Once such a client asks
-    to be forgotten, its objective sees triggered samples only: what must go is the mark.
+    The clients of the experiment's own request carry the backdoor, unless ``backdoor.clients`` names others. The
+    objective of a forget client that carries it has triggered samples only, since the backdoor must be forgotten.
+
+    Args:
+        experiment: The experiment.
+        request: Request to be answered, for which the federation is divided; None for a training.
+        root: Directory of the data sets.
+        workers: Number of clients that compute in parallel; by default one per core.
+        device: Device of the data and models.
+
+    Returns:
+        The federation, and the vector of the model.
     """
     source = data.load(experiment.data.source, root, experiment.data.samples, experiment.seed)
     partition = experiment.partition
@@ -79,7 +89,7 @@ def federation(
 
 
 def _marked(experiment: Experiment) -> tuple[str, ...]:
-    """Return who carries the backdoor: whom the file names, or the clients of its request."""
+    """Return the clients that carry the backdoor: those that the file names, or the clients of its request."""
     if not experiment.backdoor.enabled:
         return ()
     named = experiment.backdoor.clients
@@ -87,7 +97,16 @@ def _marked(experiment: Experiment) -> tuple[str, ...]:
 
 
 def forgetter(experiment: Experiment, chosen: str, options: Mapping[str, Any]) -> Method:
-    """Return the method: its own defaults, then what it takes from the training, then the file's, then ``options``."""
+    """Return an unlearning method with its options.
+
+    Later sources take precedence: the defaults of the method, the settings that it inherits from the training, the
+    options in the file where the file names the same method, and ``options``.
+
+    Args:
+        experiment: The experiment.
+        chosen: Name of the method, with or without a preset.
+        options: Options that are set explicitly.
+    """
     same = chosen.partition(":")[0] == experiment.unlearn.method.partition(":")[0]
     training = experiment.train.model_dump()
     inherited = {key: training[key] for key in kind(chosen).from_training}
@@ -95,25 +114,27 @@ def forgetter(experiment: Experiment, chosen: str, options: Mapping[str, Any]) -
 
 
 def stored_experiment(place: Run, instead: str = "") -> Experiment:
-    """Return the experiment that a run directory was made from.
+    """Return the experiment that a run was made from; refuse runs from Python or over Flower, which have none.
 
-    A run from Python or over Flower has none; the message says what to call there ``instead``.
+    Args:
+        place: The run.
+        instead: Python call that does the same for such a run, for the message.
     """
     config = place.config
     if config.get("kind") == "python":
         over = "over Flower" if "flwr" in config.get("versions", {}) else "from Python"
         raise UserError(
-            f"{place.path} was made {over}: its clients live in the program that made it, not in an experiment file."
-            + ("" if place.finished else " It is not finished; continue it there, with resume=True.")
-            + (f" Call there: {instead}" if instead else "")
+            f"{place.path} was made {over}: its clients are defined in a program, not in an experiment file."
+            + ("" if place.finished else " It is not finished; continue it in that program, with resume=True.")
+            + (f" In that program, call: {instead}" if instead else "")
         )
     if "experiment" not in config:
-        raise UserError(f"{place.path / 'config.toml'} is damaged: it lacks [experiment], from which the run was made")
+        raise UserError(f"{place.path / 'config.toml'} is damaged: the section [experiment] is missing")
     return validate(config["experiment"], str(place.path / "config.toml"))
 
 
 def facts(experiment: Experiment, method: str) -> dict[str, Any]:
-    """Return what a summary says of a run besides its numbers."""
+    """Return the entries of a summary that are not measured."""
     return {
         "name": experiment.name,
         "method": method,

@@ -1,11 +1,11 @@
-"""Shadow models, which did or did not learn from a sample, for the stronger attacks.
+"""Shadow models with and without a sample in their training data, for the attacks of tiers 2 and 3.
 
-Every shadow is trained like the model under audit. Those *with* the clients to be forgotten give each of them a random
-half of its samples, members and non-members together, to train on; the next one gets the other half, so over a pair
-every sample was once in and once out (Carlini et al., "Membership Inference Attacks From First Principles", 2022).
-Afterwards they are made to forget the clients, as the audited run was: in = trained with and then unlearned, out =
-never trained on (Hayes et al., "Inexact Unlearning Needs More Careful Evaluations to Avoid a False Sense of Privacy",
-2024). Those *without* are trained by the retained clients alone.
+Every shadow model is trained like the model under audit. Shadow models of the kind *with* include the forget clients,
+each with a random half of its samples, members and non-members together; the next shadow model gets the other half, so
+that every sample is in the training data of one model of a pair (Carlini et al., "Membership Inference Attacks From
+First Principles", 2022). They are then unlearned like the audited run: a sample counts as *in* if it was trained on and
+then unlearned, as *out* if it was never trained on (Hayes et al., "Inexact Unlearning Needs More Careful Evaluations to
+Avoid a False Sense of Privacy", 2024). Shadow models of the kind *without* are trained by the retained clients alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,20 +25,25 @@ from fupareto.result import Result
 from fupareto.run.execute import Settings
 from fupareto.run.start import Start
 
-Masks = Mapping[str, NDArray[np.bool_]]  # client -> which of its samples, members first, a shadow trains on
-POOLS = {
+Masks = Mapping[str, NDArray[np.bool_]]  # client -> which of its samples, members first, a shadow model trains on
+POOLS = {  # form -> names of the splits of members and of non-members; the first that exists is taken
     "trained": (("member", "train"), ("nonmember", "test")),
     "objective": (("train",), ("spare", "nonmember", "test")),
 }
 
 
 def pool(splits: Splits, form: str) -> tuple[Tensor, Tensor]:
-    """Return a client's members and then its non-members, as ``trained`` on or in the form of the ``objective``."""
+    """Return the members and then the non-members of a client, as inputs and labels.
+
+    Args:
+        splits: Data of the client.
+        form: "trained", as the samples are trained on, or "objective", as the objective of the request has them.
+    """
     parts = []
     for names in POOLS[form]:
         found = next((splits[name] for name in names if name in splits), None)
         if found is None:
-            raise UserError(f"shadow models need held-out samples of every forget client; there is no {names[-1]} data")
+            raise UserError(f"shadow models need held-out samples of every forget client; {names[-1]} data are missing")
         parts.append(found)
     return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
 
@@ -46,7 +51,10 @@ def pool(splits: Splits, form: str) -> tuple[Tensor, Tensor]:
 def halves(
     federation: SimulatedFederation, forget: Sequence[str], seed: int, number: int
 ) -> dict[str, NDArray[np.bool_]]:
-    """Draw which half of each forget client's samples shadow ``number`` trains on; an odd one gets the rest."""
+    """Return which half of the samples of each forget client a shadow model trains on.
+
+    Shadow models of an even ``number`` get a random half, the following odd one the other half.
+    """
     masks = {}
     for i in forget:
         size = len(pool(federation.clients[i], "trained")[1])
@@ -59,7 +67,14 @@ def halves(
 def world(
     federation: SimulatedFederation, forget: Sequence[str], masks: Masks | None, form: str
 ) -> SimulatedFederation:
-    """Return the federation of a shadow: forget clients with their half in a ``form``, or without them at all."""
+    """Return the federation of a shadow model.
+
+    Args:
+        federation: The federation of the audited run.
+        forget: The forget clients.
+        masks: Samples that they train on; None leaves the forget clients out.
+        form: Form of their samples, see :func:`pool`.
+    """
     clients: dict[str, Splits] = {}
     for i, splits in federation.clients.items():
         if i not in forget:
@@ -72,14 +87,14 @@ def world(
 
 
 def own_seed(seed: int, without: bool, number: int) -> int:
-    """Return a shadow's own seed, so that it starts from a model of its own."""
+    """Return the seed of a shadow model; each has another, and so another initial model."""
     return derive(seed, "shadow", "without" if without else "with", number)
 
 
 def train(
     federation: SimulatedFederation, forget: Sequence[str], masks: Masks | None, method: FedAvg, seed: int
 ) -> Tensor:
-    """Train a shadow from a new model of its own."""
+    """Train a shadow model from a newly initialised model and return its vector."""
     learning = world(federation, forget, masks, "trained")
     w = learning.fresh(derive(seed, "shadow model"))
     return _model(api.learn(learning, Start(w), method, Settings(seed, measure_every=0)), "initial")
@@ -88,14 +103,15 @@ def train(
 def forget(
     federation: SimulatedFederation, request: Request, masks: Masks, w: Tensor, method: Method, stage: str, seed: int
 ) -> Tensor:
-    """Make a shadow forget, and return its model of the ``stage`` that the audited run keeps."""
+    """Make a shadow model forget, and return its vector at ``stage``, the final stage of the audited run."""
     sides = request.sides(federation.ids)
     answering = world(federation, sides[0], masks, "objective")
     return _model(api.answer(answering, Start(w), request, method, Settings(seed, measure_every=0)), stage)
 
 
 def _model(result: Result, stage: str) -> Tensor:
+    """Return the vector of a stage's model."""
     w = result.outcome.model(stage)
     if w is None:
-        raise UserError(f"a shadow model did not come to the stage {stage}")
+        raise UserError(f"a shadow model did not reach the stage '{stage}'")
     return w

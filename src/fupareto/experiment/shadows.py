@@ -1,11 +1,11 @@
-"""The shadow models of a run: made once, one process per core, kept beside the training they imitate.
+"""Creation and storage of the shadow models of a run, with one process per core.
 
     TRAINED/shadows/REQUEST/with-0007.safetensors     trained on a random half of every forget client's samples
     TRAINED/shadows/REQUEST/without-0007.safetensors  trained by the retained clients alone
     RUN/shadows/forgotten-0007.safetensors            with-0007, unlearned as the run was
 
-Every finished file is kept, so an audit that was killed goes on, and runs of other methods on the same request share
-the trained ones.
+TRAINED is the directory of the training run, RUN that of the audited run. Finished files are reused: an interrupted
+audit continues, and runs of other methods on the same request share the trained models.
 """
 
 import functools
@@ -35,7 +35,7 @@ from fupareto.methods.registry import find, kind
 from fupareto.run.directory import Run
 from fupareto.run.execute import Progress, no_progress, silent
 
-DEFAULT = {2: 4, 3: 64}  # shadow models
+DEFAULT = {2: 4, 3: 64}  # tier -> number of shadow models
 
 
 def make(
@@ -46,13 +46,28 @@ def make(
     progress: Progress = no_progress,
     say: Callable[[str], None] = silent,
 ) -> Shadowed:
-    """Make the shadow models of a tier, saying first what they cost, and return how to load them."""
+    """Create the shadow models of a tier; their expected cost is announced first.
+
+    Args:
+        place: The run to audit.
+        root: Directory of the data sets.
+        tier: 2 or 3.
+        count: Number of shadow models; None takes the default of the tier.
+        progress: Display of the models made.
+        say: Function that shows a remark.
+
+    Returns:
+        The shadow models, to be loaded one by one.
+    """
     if place.request.get("left"):
-        raise NotApplicable("shadow models imitate one request after a training; a later request is audited at tier 1")
+        raise NotApplicable("shadow models support only the first request after a training; audit later ones at tier 1")
     count = DEFAULT[tier] if count is None else count
     least = {2: 2, 3: 4}[tier]
     if count < 2 * least or count % least:
-        raise UserError(f"tier {tier} takes a multiple of {least} shadow models, at least {2 * least}, not {count}")
+        raise UserError(
+            f"the number of shadow models at tier {tier} must be a multiple of {least} and at least {2 * least}, "
+            f"not {count}"
+        )
     each = count if tier == 2 else count // 2
     own = Shadows(place, root)
     wanted = [("with", k) for k in range(each)]
@@ -70,21 +85,38 @@ def make(
 
 @dataclass(frozen=True)
 class Job:
-    """One shadow to make, in values that another process can be given."""
+    """One shadow model to create, as plain values that can be passed to another process.
 
-    kind: str  # with, without or forgotten
+    Attributes:
+        kind: "with", "without" or "forgotten".
+        number: Number of the shadow model.
+        out: File to write.
+        trained: File of the trained shadow model that a "forgotten" one starts from.
+        experiment: The experiment, as JSON.
+        request: The request, as JSON.
+        method: Name and options of the method, as JSON.
+        stage: Final stage of the audited run.
+        root: Directory of the data sets.
+    """
+
+    kind: str
     number: int
     out: str
-    trained: str  # the model to start from, for forgotten
+    trained: str
     experiment: str
     request: str
-    method: str  # as JSON: its name and options
+    method: str
     stage: str
     root: str | None
 
 
 class Shadows:
-    """The shadow models of a run."""
+    """Shadow models of a run.
+
+    Args:
+        place: The run to audit.
+        root: Directory of the data sets.
+    """
 
     def __init__(self, place: Run, root: Path | None) -> None:
         self.place, self.root = place, root
@@ -96,22 +128,22 @@ class Shadows:
         self.trained, self.forgotten = shared / "shadows" / asked, place.path / "shadows"
 
     def path(self, which: str, number: int) -> Path:
-        """Return where a shadow is."""
+        """Return the file of a shadow model."""
         return (self.forgotten if which == "forgotten" else self.trained) / f"{which}-{number:04}.safetensors"
 
     def missing(self, wanted: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Return what has to be made yet."""
+        """Return the shadow models of ``wanted`` that do not exist yet."""
         return [(which, number) for which, number in wanted if not self.path(which, number).is_file()]
 
     def make(self, wanted: Sequence[tuple[str, int]], progress: Progress = no_progress) -> None:
-        """Make what is not there; a shadow forgets once it is trained."""
+        """Create the shadow models of ``wanted`` that are missing; all are trained before any is unlearned."""
         todo = self.missing(wanted)
         if not todo:
             return
         method = self.place.config["method"]
         if any(which == "forgotten" for which, _ in todo) and ("requests" in method or kind(method["name"]).history):
-            why = "a history of training" if "requests" not in method else "clients that leave one by one"
-            raise NotApplicable(f"{method['name']} needs {why}, which shadow models have not; audit it at tier 2")
+            why = "a history of the training" if "requests" not in method else "clients that are forgotten one by one"
+            raise NotApplicable(f"{method['name']} needs {why}, which shadow models do not support; audit it at tier 2")
         for folder in (self.trained, self.forgotten):
             folder.mkdir(parents=True, exist_ok=True)
         first = [job for job in todo if job[0] != "forgotten"]
@@ -128,10 +160,10 @@ class Shadows:
                 _together([self._job(which, number) for which, number in part], count)
 
     def announce(self, wanted: Sequence[tuple[str, int]], say: Callable[[str], None]) -> None:
-        """Say what has to be made and, by what the run itself took, how long that will be."""
+        """Announce how many shadow models are missing and, from the cost of the run itself, how long they will take."""
         todo = self.missing(wanted)
         if not todo:
-            return say(f"Shadow models: all {len(wanted)} are there.")
+            return say(f"Shadow models: all {len(wanted)} already exist.")
         answering = sum(which == "forgotten" for which, _ in todo)
         training = len(todo) - answering
         parent = Path(self.place.config.get("trained", ""))
@@ -146,7 +178,7 @@ class Shadows:
         return say(text + ".")
 
     def load(self, which: str, number: int) -> Tensor:
-        """Return a shadow's model."""
+        """Return the vector of a shadow model."""
         path = self.path(which, number)
         try:
             return safetensors.torch.load(path.read_bytes())["w"]
@@ -154,6 +186,7 @@ class Shadows:
             raise UserError(f"the shadow model {path} is damaged ({error}); delete it and audit again") from error
 
     def _job(self, which: str, number: int) -> Job:
+        """Return the job that creates a shadow model."""
         return Job(
             which,
             number,
@@ -168,7 +201,7 @@ class Shadows:
 
 
 def _together(jobs: Sequence[Job], done: Callable[[], None]) -> None:
-    """Work on one job per core: small models are bound by Python, which threads would share."""
+    """Run the jobs, one process per core: with small models, threads would wait for the Python interpreter lock."""
     workers = min(os.cpu_count() or 1, len(jobs))
     if not workers:
         return
@@ -185,13 +218,14 @@ def _together(jobs: Sequence[Job], done: Callable[[], None]) -> None:
 
 @functools.cache
 def _setting(experiment: str, request: str, root: str | None) -> tuple[Experiment, Request, SimulatedFederation]:
+    """Return the experiment, request and federation of a job; built once per process."""
     loaded, asked = validate(json.loads(experiment), "the experiment"), Request.from_json(json.loads(request))
     engine, _ = federation(loaded, asked, None if root is None else Path(root), workers=1)
     return loaded, asked, engine
 
 
 def _work(job: Job) -> None:
-    """Make one shadow, in a process of its own."""
+    """Create one shadow model; runs in a process of its own."""
     torch.set_num_threads(1)
     experiment, request, engine = _setting(job.experiment, job.request, job.root)
     forget = request.sides(engine.ids)[0]
@@ -208,7 +242,7 @@ def _work(job: Job) -> None:
 
 
 def _method(config: dict[str, Any]) -> Any:
-    """Return the method of a run from its configuration, in which unset options are left out."""
+    """Return the method of a run from its configuration, which has no entries for options that are None."""
     name = config["name"]
     known = {f.name for f in fields(kind(name))}
     return find(name, {k: v for k, v in config.items() if k in known})

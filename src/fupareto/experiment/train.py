@@ -24,8 +24,21 @@ def train(
     progress: Progress = no_progress,
     say: Callable[[str], None] = silent,
 ) -> Run:
-    """Train the federation's model with FedAvg into the run directory ``out``."""
-    find(experiment.unlearn.method, experiment.unlearn.options)  # a mistake there should not wait for the training
+    """Train the model of an experiment with FedAvg.
+
+    Args:
+        experiment: The experiment.
+        out: Run directory to write.
+        resume: Continue the run in ``out``.
+        root: Directory of the data sets.
+        device: Device of the data and models.
+        progress: Display of the rounds.
+        say: Function that shows a remark.
+
+    Returns:
+        The finished run.
+    """
+    find(experiment.unlearn.method, experiment.unlearn.options)  # report mistakes in [unlearn] before the training
     engine, w = federation(experiment, root=root, device=device)
     method = FedAvg(**experiment.train.model_dump(exclude={"record", "keep"}))
     wanted = default_request(experiment)
@@ -46,6 +59,6 @@ def train(
         settings,
         record=experiment.train.record,
         keep=experiment.train.keep,
-        about=None if wanted.partial else wanted,  # virtual clients are made when the request is answered
+        about=None if wanted.partial else wanted,  # virtual clients do not exist before the request is answered
     )
     return Run.open(out)

@@ -1,4 +1,4 @@
-"""Answers to requests, from an experiment file or a finished run."""
+"""Answer to a request against the model of a run that was made from an experiment file."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -31,17 +31,31 @@ def unlearn(
     device: str = "cpu",
     progress: Progress = no_progress,
 ) -> Run:
-    """Answer a request against the model of a finished run, into the run directory ``out``.
+    """Answer a request against the final model of a finished run.
 
-    After a training run that is its model; after another request it is the model that was kept, and those who were
-    forgotten take part no more. What is not said is taken from the experiment file; options given here are added to
-    the file's when the method, whatever its preset, is the file's. With ``sequential`` the clients are forgotten one
-    after the other.
+    After an unlearning run, the clients that it has forgotten no longer take part.
+
+    Args:
+        trained: Directory of the finished run.
+        out: Run directory to write.
+        request: What must be forgotten; by default the request of the experiment file.
+        method: Name of the method; by default that of the experiment file.
+        options: Options of the method. The options in the experiment file also apply where it names the same method,
+            with any preset.
+        sequential: Forget the clients one after the other.
+        measure_every: Rounds between measurements of the model; 0 measures only the last model of a stage.
+        resume: Continue the run in ``out``.
+        root: Directory of the data sets.
+        device: Device of the data and models.
+        progress: Display of the rounds.
+
+    Returns:
+        The finished run.
     """
     parent = Run.open(trained)
     experiment = stored_experiment(parent, f'fupareto.unlearn(federation, "{trained}", forget=[...], out="{out}")')
     if not parent.finished:
-        raise UserError(f"{trained} is not a finished run; finish it with the command that began it, and --resume")
+        raise UserError(f"{trained} is not finished; continue it with --resume first")
     return answer(
         experiment,
         parent,
@@ -59,11 +73,11 @@ def unlearn(
 
 
 def _next(parent: Run, experiment: Experiment, request: Request | None) -> Request:
-    """Return the request, with those who have left before."""
+    """Return the request, together with the clients that earlier requests have forgotten."""
     if parent.trains:
         return request or default_request(experiment)
     if request is None:
-        raise UserError(f"{parent.path} has answered a request already; say who is to be forgotten now, with --clients")
+        raise UserError(f"{parent.path} has already answered a request; name the clients to forget next with --clients")
     earlier = Request.from_json(parent.request)
     return dataclasses.replace(request, left=(*earlier.left, *earlier.clients))
 
@@ -83,7 +97,25 @@ def answer(
     device: str = "cpu",
     progress: Progress = no_progress,
 ) -> Run:
-    """Run a method from the model ``w0`` to its end, measure and audit."""
+    """Answer a request from the model ``w0``, and audit the result.
+
+    Args:
+        experiment: The experiment.
+        w0: Model that is to forget.
+        out: Run directory to write.
+        request: What must be forgotten.
+        chosen: Name of the method.
+        options: Options of the method.
+        sequential: Forget the clients one after the other.
+        measure_every: Rounds between measurements of the model.
+        resume: Continue the run in ``out``.
+        root: Directory of the data sets.
+        device: Device of the data and models.
+        progress: Display of the rounds.
+
+    Returns:
+        The finished run.
+    """
     asked = forgetter(experiment, chosen, options)
     method = Sequential(asked, len(request.clients)) if sequential else asked
     if not request.partial:

@@ -1,4 +1,4 @@
-"""Who answers the server's questions: the contract and the engines."""
+"""Federations: the questions that a server can ask its clients, and the simulated engine."""
 
 from fupareto.federation.collected import Local
 from fupareto.federation.contract import Federation

@@ -1,4 +1,4 @@
-"""Answers of many clients together, as the server has them, and how clients are asked to work."""
+"""Collected answers of many clients, and the parameters of local training and trial steps."""
 
 from dataclasses import dataclass, field
 
@@ -9,13 +9,18 @@ from torch import Tensor
 from fupareto.federation.questions import Train
 from fupareto.tasks.losses import Loss
 
-Missing = dict[str, str]  # client id -> why it did not answer
-FLOAT = 4  # bytes of a float32, the unit of everything large that crosses the network
+Missing = dict[str, str]  # client id -> reason for the missing answer
+FLOAT = 4  # bytes of a float32, the type of models and gradients
 
 
 @dataclass
 class Traffic:
-    """Bytes that crossed the network, or would have: the payload, without any protocol's overhead."""
+    """Payload bytes sent over the network, or that would be, without protocol overhead.
+
+    Attributes:
+        up: Bytes from clients to the server.
+        down: Bytes from the server to clients.
+    """
 
     up: int = 0
     down: int = 0
@@ -23,7 +28,14 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Local:
-    """How a client works locally for a training round or a pseudo-gradient."""
+    """Parameters of local training, for a training round or a pseudo-gradient.
+
+    Attributes:
+        lr: Learning rate.
+        epochs: Local epochs.
+        batch_size: Batch size.
+        seed: Seed of random operations such as dropout.
+    """
 
     lr: float
     epochs: int = 1
@@ -31,13 +43,27 @@ class Local:
     seed: int = 0
 
     def question(self, w: Tensor, loss: Loss, reference: Tensor | None = None) -> Train:
-        """Return the question for a local model, trained from ``w``."""
+        """Return the question for a local model.
+
+        Args:
+            w: The model to train from.
+            loss: Loss to minimise.
+            reference: Reference model, for losses that use one.
+        """
         return Train(w, loss, self.lr, self.epochs, self.batch_size, self.seed, reference)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The models of a line search, ``w - step · direction``, and the mode in which losses are computed there."""
+    """Trial models of a line search, ``w - step · direction``.
+
+    Attributes:
+        w: The model (parameters,).
+        direction: The direction (parameters,).
+        steps: The trial steps.
+        mode: Mode of the module when losses are computed, "eval" or "train".
+        seed: Seed of dropout in mode "train".
+    """
 
     w: Tensor
     direction: Tensor
@@ -48,28 +74,49 @@ class Trial:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Losses and gradients of the clients that answered, in the order asked."""
+    """Losses and gradients of the clients that answered, in the order asked.
+
+    Attributes:
+        ids: Clients that answered.
+        losses: One loss per client (clients,).
+        gradients: float32 (clients, parameters).
+        steps: Number of batches summed in each gradient (clients,).
+        missing: Clients that gave no usable answer, with the reason.
+    """
 
     ids: tuple[str, ...]
-    losses: NDArray[np.float64]  # (clients,)
-    gradients: Tensor  # (clients, parameters) float32
-    steps: NDArray[np.float64]  # (clients,) batches summed in each gradient
+    losses: NDArray[np.float64]
+    gradients: Tensor
+    steps: NDArray[np.float64]
     missing: Missing = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Models:
-    """Local models of the clients that answered, in the order asked."""
+    """Local models of the clients that answered, in the order asked.
+
+    Attributes:
+        ids: Clients that answered.
+        models: float32 (clients, parameters).
+        sizes: Number of training samples per client.
+        missing: Clients that gave no usable answer, with the reason.
+    """
 
     ids: tuple[str, ...]
-    models: Tensor  # (clients, parameters) float32
+    models: Tensor
     sizes: tuple[int, ...]
     missing: Missing = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of local models, weighted by their samples; ``w`` is None when nobody answered."""
+    """Mean of local models, weighted by their numbers of samples.
+
+    Attributes:
+        ids: Clients that answered.
+        w: The mean; None if no client answered.
+        missing: Clients that gave no usable answer, with the reason.
+    """
 
     ids: tuple[str, ...]
     w: Tensor | None
@@ -78,12 +125,17 @@ class Mean:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Counts by client and split of the clients that answered."""
+    """Measurements of the clients that answered.
+
+    Attributes:
+        counts: Samples, correct predictions and mean loss, by client and split.
+        missing: Clients that gave no usable answer, with the reason.
+    """
 
     counts: dict[str, dict[str, dict[str, float]]]
     missing: Missing = field(default_factory=dict)
 
     def accuracy(self, client: str, split: str) -> float | None:
-        """Return the fraction of right answers, or None where there is nothing to count."""
+        """Return the accuracy of a client on a split; None if it was not measured."""
         found = self.counts.get(client, {}).get(split)
         return found["right"] / found["samples"] if found and found["samples"] else None

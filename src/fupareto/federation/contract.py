@@ -1,9 +1,10 @@
-"""The Federation contract: what a server can ask of its clients, whatever engine carries the questions.
+"""The Federation base class: what a server can ask of its clients, independent of the engine.
 
-An engine implements one method, :meth:`Federation.ask`. Everything that must hold for every engine (the order of
-answers, refusing unusable ones, naming who is missing, counting bytes) is here, once. A federation remembers nothing
-between questions; what has to be remembered is in a wrapper with a name of its own (``wrappers.py``, ``recording.py``)
-or in a method's state.
+An engine implements one method, :meth:`Federation.ask`. What is the same for every engine (the order of answers,
+rejecting unusable answers, reporting missing clients, counting bytes) is implemented here. A federation has no state
+between questions; that is kept in wrappers (``wrappers.py``, ``recording.py``) or in a method's state.
+
+Docstrings give the traffic per client, where n is the size of the model.
 """
 
 from abc import ABC, abstractmethod
@@ -39,15 +40,15 @@ from fupareto.tasks.losses import Loss
 
 
 class Federation(ABC):
-    """All clients, as the server sees them.
+    """All clients of a federation, as the server sees them.
 
     Attributes:
         ids: The clients, in the order in which everything about them is reported.
         layout: Names and shapes of the parameters in a flat model vector.
         traffic: Bytes counted so far.
-        steps_per_question: Trial steps that an engine prefers in one question; None for all of them.
-        device: Where models and answers are.
-        packages: Other software that answers pass through, for the record of a run.
+        steps_per_question: Trial steps that the engine prefers in one question; None for all of them.
+        device: Device of models and answers.
+        packages: Packages that the engine uses, for the provenance of a run.
     """
 
     ids: tuple[str, ...]
@@ -58,48 +59,72 @@ class Federation(ABC):
     packages: tuple[str, ...] = ()
 
     def at(self, round_: int) -> "Federation":
-        """Return the federation as it is in a round, for engines that label messages or file them by round."""
+        """Return the federation for a round, for engines and wrappers that label messages or files by round."""
         return self
 
     def session(self) -> AbstractContextManager[None]:
-        """Return a context for many questions in a row, in which an engine may hold threads or connections."""
+        """Return a context manager for many questions, in which an engine may keep threads or connections open."""
         return nullcontext()
 
     @abstractmethod
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
-        """Put a question to each client and yield their answers in the order of ``questions``.
+        """Ask each client its question and yield the answers in the order of ``questions``.
 
-        A client that fails or does not answer in time yields a Failure; the engine never raises for it.
+        For a client that fails or does not answer in time, the answer is a Failure; no exception is raised.
+
+        Args:
+            questions: One question by client id.
+
+        Yields:
+            Client id and answer.
         """
 
     def memory(self, clients: int, batch: int) -> int:
-        """Return the bytes that asking so many clients at once takes here, over the data and what is made of answers.
+        """Return the bytes of memory that the engine needs on this machine, without data and collected answers.
 
-        ``batch`` is the size in local training. An engine that hears everybody before it passes an answer on, as over
-        a network, has every answer as it came and as a tensor.
+        The default is for an engine that receives all answers before it yields the first: each answer is held twice, as
+        a message and as a tensor.
+
+        Args:
+            clients: Number of clients that are asked at once.
+            batch: Batch size of local training.
         """
         return 2 * FLOAT * self.layout.size * clients
 
     def fresh(self, seed: int) -> Tensor:
-        """Return a newly initialised model."""
-        raise UserError(f"{type(self).__name__} cannot make a fresh model, which this method needs")
+        """Return a newly initialised model (parameters,)."""
+        raise UserError(f"{type(self).__name__} cannot make a newly initialised model, which this method needs")
 
     def divided(self, request: Request) -> "Federation":
-        """Return the federation in which the parts that a request names are virtual clients."""
+        """Return the federation in which the samples or classes of a request are virtual clients."""
         if request.partial:
             raise UserError(f"{type(self).__name__} cannot forget samples or classes, only whole clients")
         return self
 
     def train(self, w: Tensor, ids: Sequence[str], loss: Loss, local: Local) -> Models:
-        """Ask for local models trained from ``w``: n down, n up per client."""
+        """Ask for local models: n down, n up per client.
+
+        Args:
+            w: The model to train from.
+            ids: The clients to ask.
+            loss: Loss to minimise.
+            local: Parameters of local training.
+        """
         return self.models(dict.fromkeys(ids, local.question(w, loss)))
 
     def train_mean(self, w: Tensor, ids: Sequence[str], loss: Loss, local: Local) -> Mean:
-        """Ask for the mean of local models trained from ``w``: n down, n up per client."""
+        """Ask for local models and return their mean: n down, n up per client.
+
+        Args:
+            w: The model to train from.
+            ids: The clients to ask.
+            loss: Loss to minimise.
+            local: Parameters of local training.
+        """
         return self.mean(dict.fromkeys(ids, local.question(w, loss)))
 
     def models(self, questions: Mapping[str, Question]) -> Models:
-        """Ask for local models, however they are trained."""
+        """Ask questions that are answered by local models."""
         missing: Missing = {}
         sizes: dict[str, int] = {}
         rows = torch.empty(len(questions), self.layout.size, device=self.device)
@@ -110,7 +135,7 @@ class Federation(ABC):
         return Models(tuple(sizes), rows[: len(sizes)], tuple(sizes.values()), missing)
 
     def mean(self, questions: Mapping[str, Question]) -> Mean:
-        """Ask for local models and keep only their running mean, weighted by samples, in float64."""
+        """Ask questions that are answered by local models; return their float64 mean, weighted by samples."""
         missing: Missing = {}
         answered, total, weight = [], torch.zeros(self.layout.size, dtype=torch.float64, device=self.device), 0
         for i, trained in self._each(questions, missing):
@@ -121,7 +146,7 @@ class Federation(ABC):
         return Mean(tuple(answered), total.div_(weight).float() if weight else None, missing)
 
     def answers(self, questions: Mapping[str, Question]) -> tuple[dict[str, Answer], Missing]:
-        """Ask anything, and count the tensors of questions and answers; also say who gave no usable answer."""
+        """Ask any questions; return the answers and the clients that gave no usable answer."""
         missing: Missing = {}
         return dict(self._each(questions, missing)), missing
 
@@ -148,13 +173,13 @@ class Federation(ABC):
         Args:
             w: The model.
             objectives: The loss of every client that is asked.
-            pseudo: Local training whose pseudo-gradient, summed over its batches, is asked for instead.
-            mode: "eval", or "train" with dropout active.
-            seed: Of whatever is random on the clients.
-            reference: Another model, sent to clients whose loss compares with it.
-            keep: The same question may follow in the next round, so a wrapper may keep the answers.
-            repeated: The same question was answered in the round before. Its bytes are not counted again, and a wrapper
-                that has kept the answers returns them; a process that was started since has to ask again.
+            pseudo: Local training whose pseudo-gradient, summed over its batches, replaces the gradient.
+            mode: Mode of the module, "eval", or "train" with dropout active.
+            seed: Seed of random operations on the clients.
+            reference: Reference model, sent to clients whose loss uses one.
+            keep: Whether a wrapper may keep the answers, because the next round may ask the same question.
+            repeated: Whether the last round asked the same question. Its bytes are not counted again, and a wrapper
+                that has kept the answers returns them; a process that was restarted asks again.
         """
         questions: dict[str, Question] = {}
         for i, loss in objectives.items():
@@ -191,15 +216,15 @@ class Federation(ABC):
     ) -> Iterator[NDArray[np.float64]]:
         """Yield, step by step, the clients' losses at ``w - step · direction``: n down once, scalars up.
 
-        The clients know ``w`` from the gradient question of the same round. A caller that stops early saves the
-        remaining forward passes where the engine asks step by step. So does a client whose loss is above its limit
-        for the step: nobody else needs to be asked, and it is asked first at the next step.
+        The clients have ``w`` from the gradient question of the same round. If the engine asks step by step, a caller
+        that stops early saves the remaining forward passes, and so does a client whose loss is above its limit for a
+        step: the remaining clients are not asked, and this client is asked first at the next step.
 
         Args:
             trial: The model, the direction and the steps.
             objectives: The loss of every client that is asked.
-            missing: Where clients that do not answer are entered, with the reason.
-            limits: For every step, the largest acceptable loss of every client; None asks everybody at every step.
+            missing: Filled with the clients that do not answer, with the reason.
+            limits: For every step, the largest acceptable loss of every client; None asks all clients at every step.
             first: The client that is asked first.
 
         Yields:
@@ -222,17 +247,17 @@ class Federation(ABC):
                 if limits is not None and size == 1 and table[i][0] > limits[start][i]:
                     first = i
                     break
-            # Counted as on a network, where everybody is asked at once.
+            # Counted as on a network, where all clients are asked at once.
             self.traffic.down += FLOAT * len(steps) * len(objectives)
             self.traffic.up += FLOAT * len(steps) * sum(i not in missing for i in objectives)
             yield from np.array(list(table.values())).T
 
     def evaluate(self, w: Tensor, ids: Sequence[str], splits: Sequence[str]) -> Evaluation:
-        """Ask for right answers on the named splits: n down, a few numbers up per client."""
+        """Ask for accuracy and loss on the named splits: n down, a few numbers up per client."""
         return self.evaluate_each(w, dict.fromkeys(ids, tuple(splits)))
 
     def evaluate_each(self, w: Tensor, splits: Mapping[str, tuple[str, ...]]) -> Evaluation:
-        """Ask every client for right answers on splits of its own."""
+        """Ask for accuracy and loss on other splits for each client: n down, a few numbers up per client."""
         self.traffic.down += FLOAT * w.numel() * len(splits)
         missing: Missing = {}
         counts = {}
@@ -243,12 +268,12 @@ class Federation(ABC):
         return Evaluation(counts, missing)
 
     def predict(self, w: Tensor, ids: Sequence[str], splits: Sequence[str]) -> tuple[dict[str, Predicted], Missing]:
-        """Ask for outputs sample by sample: n down, samples times classes up per client. For audits."""
+        """Ask for outputs per sample, for audits: n down, samples times classes up per client."""
         answers, missing = self.answers(dict.fromkeys(ids, Predict(w, tuple(splits))))
         return {i: a for i, a in answers.items() if isinstance(a, Predicted)}, missing
 
     def _usable(self, questions: Mapping[str, Question], missing: Missing) -> Iterator[tuple[str, Answer]]:
-        """Pass on what a method can use; enter the rest in ``missing`` with the reason."""
+        """Yield usable answers; enter the other clients in ``missing`` with the reason."""
         for i, answer in self.ask(questions):
             reason = flaw(questions[i], answer, self.layout.size)
             if reason is None:
@@ -259,6 +284,6 @@ class Federation(ABC):
 
 
 def _payload(message: Question | Answer) -> int:
-    """Return the bytes of a message's tensors; a handful of numbers beside them do not matter."""
+    """Return the bytes of a message's tensors; other values are neglected."""
     values = vars(message).values()
     return FLOAT * sum(value.numel() for value in values if isinstance(value, Tensor))

@@ -1,13 +1,13 @@
-"""What did the server keep of the training? The ``history/`` folder of a training run; its only reader and writer.
+"""History of a training: the directory ``history/`` of a training run, and its only reader and writer.
 
-    index.json                      clients, rounds of training, and what is kept for which method
+    index.json                      the plan: clients, rounds of training, methods to record for
     federaser/00008/before          the global model before that round
     federaser/00008/003             the fourth client's local model of that round, and its number of samples
     fupga/003                       the fourth client's local model of the last round
-    fedau/00799                     the second heads after that round, of the clients that may ask to be forgotten
+    fedau/00799                     the second heads after that round, of the clients that may be forgotten
 
-One model is one safetensors file, written as it arrives and read when it is needed, so neither the recorder nor a
-method ever holds more than one of them.
+Each model is a safetensors file, written when it arrives and read when it is needed, so that only one of them is in
+memory at a time.
 """
 
 import contextlib
@@ -26,28 +26,42 @@ from torch import Tensor
 from fupareto.errors import UserError
 from fupareto.files import put
 
-PARTS = ("federaser", "fupga", "fedau")  # what can be kept, by the method that needs it
+PARTS = ("federaser", "fupga", "fedau")  # parts of a history, by the method that needs them
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be kept of a training, for which methods."""
+    """Plan of a recording: what to keep of a training, for which methods.
+
+    Attributes:
+        parts: Methods to record for, of :data:`PARTS`.
+        clients: Ids of all clients.
+        rounds: Rounds of the training.
+        keep: Rounds to store for FedEraser.
+        heads: Clients that train a second head for FedAU.
+        label_seed: Seed of FedAU's wrong labels.
+    """
 
     parts: tuple[str, ...]
     clients: tuple[str, ...]
-    rounds: int  # of the training
-    keep: int = 100  # rounds that FedEraser will replay
-    heads: tuple[str, ...] = ()  # clients that FedAU prepares for
-    label_seed: int = 0  # of FedAU's wrong labels
+    rounds: int
+    keep: int = 100
+    heads: tuple[str, ...] = ()
+    label_seed: int = 0
 
     @property
     def replayed(self) -> tuple[int, ...]:
-        """Return the rounds kept for FedEraser, evenly spaced from the first one on."""
+        """Rounds stored for FedEraser, evenly spaced from the first one on."""
         count = min(self.keep, self.rounds)
         return tuple(k * self.rounds // count for k in range(count))
 
     def bytes(self, parameters: int, head: int) -> dict[str, int]:
-        """Return what each part will take on disk, a few hundred bytes per file aside."""
+        """Return the bytes of each part on disk, without file headers.
+
+        Args:
+            parameters: Size of the model.
+            head: Size of the last layer.
+        """
         models = {"federaser": len(self.replayed) * (len(self.clients) + 1), "fupga": len(self.clients)}
         return {
             part: 4 * (models[part] * parameters if part in models else len(self.heads) * head) for part in self.parts
@@ -55,18 +69,29 @@ class Plan:
 
 
 class History:
-    """The folder, opened to read or to write."""
+    """The directory of a history, opened for reading or writing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     def create(cls, path: Path, plan: Plan, needed: int) -> "History":
-        """Make the folder for ``plan``, or open it again when a training resumes; refuse what does not fit the disk."""
+        """Create the directory for ``plan``, or open it again when a training resumes.
+
+        Args:
+            path: The directory.
+            plan: What to record.
+            needed: Bytes that the plan needs on disk.
+
+        Raises:
+            UserError: If the directory has another plan, or the disk has too little space.
+        """
         history = cls(path)
         if history.path.is_dir() and (path / "index.json").is_file():
             if history.plan != plan:
-                raise UserError(f"{path} keeps another history; resume with the settings the run was started with")
+                raise UserError(
+                    f"{path} contains another history; resume with the settings that the run was started with"
+                )
             return history
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -75,7 +100,7 @@ class History:
             raise UserError(f"cannot make the directory {path}: {error.strerror}") from error
         if needed > free:
             raise UserError(
-                f"recording needs {needed / 1e6:,.0f} MB in {path}, and {free / 1e6:,.0f} MB are free; record for "
+                f"recording needs {needed / 1e6:,.0f} MB in {path}, but {free / 1e6:,.0f} MB are free; record for "
                 "fewer methods, or keep fewer rounds (keep in [train])"
             )
         history._write("index.json", json.dumps(plan.__dict__, indent=2).encode() + b"\n")
@@ -88,7 +113,7 @@ class History:
 
     @property
     def plan(self) -> Plan:
-        """Return what was to be kept."""
+        """The plan of the recording, from index.json."""
         try:
             raw: dict[str, Any] = json.loads((self.path / "index.json").read_text())
             fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in raw.items()}
@@ -111,7 +136,7 @@ class History:
         self._save(f"fupga/{self._position(client)}", _sized(w, size))
 
     def keep_heads(self, round_: int, heads: Mapping[str, Tensor]) -> None:
-        """Keep the second heads after a round, and those of the round before in case this one is cut off."""
+        """Keep the second heads after a round, and those of the previous round in case the training is interrupted."""
         self._save(f"fedau/{round_:05}", dict(heads))
         with contextlib.suppress(OSError):
             self._file(f"fedau/{round_ - 2:05}").unlink(missing_ok=True)
@@ -119,15 +144,15 @@ class History:
     # Reading -----------------------------------------------------------------------------------------------------
 
     def before(self, round_: int) -> Tensor:
-        """Return the global model before a kept round."""
+        """Return the global model before a stored round."""
         return self._load(f"federaser/{round_:05}/before")["w"]
 
     def local(self, round_: int, client: str) -> tuple[Tensor, int] | None:
-        """Return a client's local model of a kept round and its samples; None if it did not take part."""
+        """Return a client's local model of a stored round and its number of samples; None if it did not take part."""
         return self._sized(f"federaser/{round_:05}/{self._position(client)}")
 
     def last(self, client: str) -> tuple[Tensor, int] | None:
-        """Return a client's local model of the last round and its samples; None if it did not take part."""
+        """Return a client's local model of the last round and its number of samples; None if it did not take part."""
         return self._sized(f"fupga/{self._position(client)}")
 
     def heads(self, round_: int | None = None) -> dict[str, Tensor]:
@@ -161,7 +186,7 @@ class History:
             return safetensors.torch.load_file(self._file(name))
         except (OSError, safetensors.SafetensorError) as error:
             raise UserError(
-                f"{self._file(name)} is missing or damaged ({error}); train again with --record to make it anew"
+                f"{self._file(name)} is missing or damaged ({error}); train again with --record to restore it"
             ) from error
 
     def _save(self, name: str, tensors: Mapping[str, Tensor]) -> None:
@@ -176,8 +201,8 @@ class History:
             put(target, data)
         except OSError as error:
             raise UserError(
-                f"cannot write {target}: {error.strerror}; make room and continue with --resume. "
-                "What is on disk is whole"
+                f"cannot write {target}: {error.strerror}; free disk space and continue with --resume. "
+                "Existing files are complete"
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""Work of a client on its own data: batches, local SGD, mean losses, and randomness of its own."""
+"""Computations of a client on its own data: batches, local SGD, mean losses, seeded randomness."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from fupareto.tasks.losses import Loss
 
 
 class Descent(Protocol):
-    """How local epochs are run."""
+    """Parameters of local SGD."""
 
     @property
     def loss(self) -> Loss: ...  # noqa: D102
@@ -27,7 +27,7 @@ class Descent(Protocol):
 
 
 def descend(module: nn.Module, x: Tensor, y: Tensor, reference: Tensor | None, how: Descent) -> int:
-    """Run local epochs of plain SGD over consecutive batches, cut once and never reshuffled; return the steps."""
+    """Run local epochs of plain SGD over consecutive batches, without shuffling; return the number of steps."""
     weights = parameters.trainable(module)
     steps = 0
     for _ in range(how.epochs):
@@ -44,13 +44,13 @@ def descend(module: nn.Module, x: Tensor, y: Tensor, reference: Tensor | None, h
 
 @torch.no_grad()
 def mean_loss(module: nn.Module, x: Tensor, y: Tensor, reference: Tensor | None, loss: Loss) -> float:
-    """Return the mean loss over the data, the module as it is."""
+    """Return the mean loss over the data, with the current weights and mode of the module."""
     return sum(float(loss(module(bx), by, br).sum()) for bx, by, br in batches(x, y, reference)) / len(y)
 
 
 @torch.no_grad()
 def logits_of(w: Tensor | None, module: nn.Module, x: Tensor) -> Tensor | None:
-    """Return the logits of a reference model, if there is one; the module is left with its weights."""
+    """Return the logits of a reference model, None without one; the module is left with its weights, in mode eval."""
     if w is None:
         return None
     parameters.write(module, w)
@@ -60,19 +60,19 @@ def logits_of(w: Tensor | None, module: nn.Module, x: Tensor) -> Tensor | None:
 
 @torch.no_grad()
 def features_of(module: nn.Module, x: Tensor) -> Tensor:
-    """Return the inputs of the last layer, the module as it is."""
+    """Return the inputs of the last layer, with the current weights and mode of the module."""
     return torch.cat([parameters.features(module, part)[0] for part in torch.split(x, batch_size(x))])
 
 
 def batch_size(x: Tensor) -> int:
-    """Return a size such that activations stay near the cache: 255 grey images of 28x28, 65 colour ones of 32x32."""
+    """Return a batch size whose activations fit the CPU cache: 255 grey images of 28x28, 65 colour ones of 32x32."""
     return max(50, min(1000, 200_000 // max(1, x[0].numel())))
 
 
 def batches(
     x: Tensor, y: Tensor, reference: Tensor | None = None, size: int | None = None
 ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-    """Cut inputs, labels and reference logits into consecutive batches."""
+    """Divide inputs, labels and reference logits into consecutive batches."""
     size = size or batch_size(x)
     parts = cut(x, size)
     references = [None] * len(parts) if reference is None else cut(reference, size)
@@ -80,9 +80,9 @@ def batches(
 
 
 def cut(x: Tensor, size: int) -> tuple[Tensor, ...]:
-    """Cut a tensor into pieces of a size; a last piece of one is merged into the one before it.
+    """Divide a tensor into batches; a last batch of one sample is merged into the batch before it.
 
-    Batch normalisation has no variance over one sample, and a client whose last batch has one would fail every round.
+    Batch normalisation in training mode raises an error for a batch of one sample.
     """
     whole, rest = divmod(len(x), size)
     if rest != 1 or not whole:
@@ -92,10 +92,9 @@ def cut(x: Tensor, size: int) -> tuple[Tensor, ...]:
 
 @contextmanager
 def randomness(module: nn.Module, mode: str, seed: int, *names: str) -> Iterator[None]:
-    """Put the module in ``mode``; what it draws at random comes from a stream of this question and client.
+    """Set the mode of the module; its random operations use a generator seeded by ``seed`` and ``names``.
 
-    PyTorch draws from one generator per process, which clients on several threads would share in an order that
-    changes from run to run.
+    PyTorch's default generator is shared by all threads, so results would depend on the order in which clients run.
     """
     module.train(mode == "train")
     if mode == "train" and _may_draw(module):
@@ -107,7 +106,7 @@ def randomness(module: nn.Module, mode: str, seed: int, *names: str) -> Iterator
 
 
 def _may_draw(module: nn.Module) -> bool:
-    """Whether the module may draw random numbers: dropout does, and code that we do not know may."""
+    """Return whether the module may use random numbers: dropout does, and modules of other packages may."""
     draw = (nn.modules.dropout._DropoutNd, nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
     return any(
         isinstance(m, draw)
@@ -118,7 +117,7 @@ def _may_draw(module: nn.Module) -> bool:
 
 
 class _Seeded(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Give one generator to every operation that takes one, on this thread only."""
+    """Pass one generator to every random operation, on this thread only."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""The history of a training: a federation that records one, and a federation that has one."""
+"""Federations with a history: one that records its training, and one that gives methods access to the record."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -8,11 +8,11 @@ from fupareto.federation.history import History, Plan
 from fupareto.federation.questions import Answer, Failure, Question, Train, Trained, TrainHead, flaw
 from fupareto.federation.wrappers import Wrapper
 
-GAMMA = 0.5  # how much of the second head survives a round (FedAU, client level)
+GAMMA = 0.5  # weight of the second head in FedAU's mix before a round
 
 
 class WithHistory(Wrapper):
-    """A federation together with what the server kept of its training, for methods that need it."""
+    """A federation with the history of its training, for methods that need it."""
 
     def __init__(self, inner: Federation, history: History) -> None:
         super().__init__(inner)
@@ -20,7 +20,7 @@ class WithHistory(Wrapper):
 
 
 def history_of(federation: Federation) -> History | None:
-    """Return what was kept of the training, wherever in a stack of wrappers it is; None if nothing was."""
+    """Return the history of a wrapped federation; None if there is none."""
     while isinstance(federation, Wrapper):
         if isinstance(federation, WithHistory):
             return federation.history
@@ -31,7 +31,14 @@ def history_of(federation: Federation) -> History | None:
 def record(
     federation: Federation, where: Path, plan: Plan, say: Callable[[str], None] = lambda text: None
 ) -> Federation:
-    """Return a federation that records its training, if the plan is to keep any; says first what it takes."""
+    """Return a federation that records its training; the same federation if the plan is empty.
+
+    Args:
+        federation: The federation to train.
+        where: Directory of the history.
+        plan: What to record.
+        say: Called with a message about the disk space that is needed.
+    """
     if not plan.parts:
         return federation
     head = federation.layout.head() if "fedau" in plan.parts else None
@@ -42,18 +49,18 @@ def record(
 
 
 class Recording(Wrapper):
-    """Another federation, the local models of which are kept as they pass; the model that is trained is the same."""
+    """A federation that stores local models while it trains; the trained model is the same as without it."""
 
     def __init__(self, inner: Federation, history: History, round_: int = 0) -> None:
         super().__init__(inner)
         self.kept, self.plan, self.round = history, history.plan, round_
 
     def at(self, round_: int) -> Federation:
-        """Return the recording of a round, by which everything is filed."""
+        """Return the federation for a round, whose number is part of the file names."""
         return Recording(self.inner.at(round_), self.kept, round_)
 
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
-        """Pass questions and answers on; file usable local models, then let the second heads learn."""
+        """Ask the inner federation and store usable local models; then train the second heads."""
         training = {i: q for i, q in questions.items() if isinstance(q, Train)}
         replayed = "federaser" in self.plan.parts and self.round in self.plan.replayed
         last = "fupga" in self.plan.parts and self.round == self.plan.rounds - 1
@@ -70,7 +77,7 @@ class Recording(Wrapper):
             self._train_heads({i: q for i, q in training.items() if i in self.plan.heads})
 
     def _train_heads(self, training: Mapping[str, Train]) -> None:
-        """One round of FedAU's second heads: W2 <- (1 - gamma) W1 + gamma W2, then an epoch towards wrong labels."""
+        """Train FedAU's second heads: W2 <- (1 - gamma) W1 + gamma W2, then local epochs towards wrong labels."""
         head = self.layout.head()
         heads = self.kept.heads(self.round - 1)
         questions: dict[str, Question] = {}

@@ -1,7 +1,7 @@
-"""What must be forgotten? Whole clients, samples of clients, or classes.
+"""Requests: what must be forgotten, whole clients, samples of clients, or classes.
 
-A request for samples or classes turns part of a client into a *virtual* client: client 3 keeps the rest of its data,
-and ``3/forget`` holds what must go. Methods see two sides and never know the difference.
+A request for samples or classes turns part of a client into a *virtual* client: client 3 keeps its other data, and the
+virtual client ``3/forget`` has the data to forget. Methods see forget clients and retained clients in either case.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,35 +13,46 @@ from torch import Tensor
 
 from fupareto.errors import UserError
 
-Splits = Mapping[str, tuple[Tensor, Tensor]]  # name -> inputs and labels; "train" always, "test" nearly so
-VIRTUAL = "/forget"
+Splits = Mapping[str, tuple[Tensor, Tensor]]  # name -> inputs and labels; "train" is required, "test" is usual
+VIRTUAL = "/forget"  # suffix of the ids of virtual clients
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request; ``samples`` are row numbers in a client's training data, as its owner has them."""
+    """A request to forget clients, samples or classes.
+
+    Attributes:
+        clients: Ids of the clients to forget.
+        samples: Row numbers in the training data to forget, by client.
+        classes: Classes to forget, at all clients.
+        left: Ids of clients that earlier requests have forgotten; they are neither forget nor retained clients.
+    """
 
     clients: tuple[str, ...] = ()
     samples: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     classes: tuple[int, ...] = ()
-    left: tuple[str, ...] = ()  # forgotten by an earlier request: on neither side any more
+    left: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if sum(map(bool, (self.clients, self.samples, self.classes))) > 1:
-            raise UserError("a request names clients, or samples, or classes; answer several kinds one after the other")
+            raise UserError("a request names clients, or samples, or classes; use one request for each kind")
 
     @property
     def partial(self) -> bool:
-        """Return whether only a part of the clients' data must go."""
+        """Whether the request is for samples or classes, not for whole clients."""
         return bool(self.samples or self.classes)
 
     def sides(self, ids: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the forget set and the retained set, in the federation's order."""
+        """Return the ids of the forget clients and of the retained clients, in the order of ``ids``.
+
+        Raises:
+            UserError: If a client is unknown, or there is nothing to forget, or no client is retained.
+        """
         here = [i for i in ids if i not in self.left]
         if self.partial:
             forget = tuple(i for i in here if i.endswith(VIRTUAL))
             if not forget:
-                raise UserError(f"nobody holds {self.words()}, so there is nothing to forget")
+                raise UserError(f"no client has {self.words()}; there is nothing to forget")
         else:
             forget = tuple(i for i in here if i in self.clients)
             if unknown := [c for c in self.clients if c not in here]:
@@ -49,23 +60,26 @@ class Request:
                     f"no client {', '.join(map(repr, unknown))} in the federation; it has {', '.join(here)}"
                 )
             if not self.clients:
-                raise UserError(f"the request names nobody to forget; name clients among {', '.join(here)}")
+                raise UserError(f"the request names no client to forget; choose from {', '.join(here)}")
         retained = tuple(i for i in here if i not in forget)
         if not retained:
             raise UserError(
-                "the request forgets everything, so there is nobody to keep the model for; delete the model instead, "
-                "or leave at least one client out of the request"
+                "the request forgets everything: no retained client is left; leave at least one client out of the "
+                "request, or delete the model instead"
             )
         return forget, retained
 
     def divide(self, clients: Mapping[str, Splits]) -> dict[str, Splits]:
-        """Return the clients with their virtual clients beside them; clients without anything to forget stay whole.
+        """Return the clients and the virtual clients of a request for samples or classes.
 
-        Retained clients are tested without the classes that must go. A client that loses all of its training data is
-        no longer there, one that loses all of its test data is not tested. A virtual client is given the whole test
-        set of its owner, as held-out data that some methods use: whether it is forgotten is seen on the samples that
-        must go. Where they are of a class, those of the test set's samples that are too are its ``nonmember`` data, so
-        that a membership attack compares like with like.
+        Retained clients keep the other training data, and are tested without the classes to forget. A client without
+        remaining training data is left out; one without remaining test data has no ``test`` split. A virtual client has
+        the training data to forget, on which forgetting is measured, and the whole test set of its client, as held-out
+        data for methods that need them. For a request for classes, the test samples of these classes are its
+        ``nonmember`` data, so that a membership attack compares samples of the same classes.
+
+        Args:
+            clients: Splits of every client.
         """
         if unknown := [c for c in self.samples if c not in clients]:
             raise UserError(
@@ -73,7 +87,9 @@ class Request:
                 f"{', '.join(clients)}"
             )
         if taken := [i for i in clients if i.endswith(VIRTUAL)]:
-            raise UserError(f"client {taken[0]!r} has a name that is kept for virtual clients; rename it")
+            raise UserError(
+                f"the client id {taken[0]!r} ends in '{VIRTUAL}', which is reserved for virtual clients; rename it"
+            )
         divided: dict[str, Splits] = {}
         for i, splits in clients.items():
             if i in self.left:
@@ -93,11 +109,11 @@ class Request:
         return divided
 
     def of(self, client: str) -> "Request":
-        """Return what the request asks of one client, without the others' row numbers."""
+        """Return the part of the request that concerns one client, without the row numbers of other clients."""
         return Request(samples={i: rows for i, rows in self.samples.items() if i == client}, classes=self.classes)
 
     def words(self) -> str:
-        """Say what part of the data is to be forgotten; nothing where it is whole clients."""
+        """Return the data to forget in words; empty for a request for whole clients."""
         if self.classes:
             kind = "class " if len(self.classes) == 1 else "classes "
             return f"training samples of {kind}{_list(map(str, self.classes))}"
@@ -120,11 +136,13 @@ class Request:
         return gone.to(labels.device)
 
     def _of_classes(self, labels: Tensor) -> Tensor:
-        held = [c for c in self.classes if int(labels.min()) <= c <= int(labels.max())]  # others may not fit the type
+        held = [
+            c for c in self.classes if int(labels.min()) <= c <= int(labels.max())
+        ]  # other numbers may overflow the type
         return torch.isin(labels, torch.tensor(held, dtype=labels.dtype, device="cpu").to(labels.device))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the request as request.json has it."""
+        """Return the request in the format of request.json."""
         found: dict[str, Any] = {"clients": list(self.clients)}
         if self.samples:
             found["samples"] = {i: list(rows) for i, rows in self.samples.items()}
@@ -136,7 +154,7 @@ class Request:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "Request":
-        """Read what :meth:`to_json` wrote."""
+        """Return the request from the format of request.json."""
         samples = {str(i): tuple(rows) for i, rows in raw.get("samples", {}).items()}
         return cls(tuple(raw.get("clients", ())), samples, tuple(raw.get("classes", ())), tuple(raw.get("left", ())))
 

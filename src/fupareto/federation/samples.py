@@ -1,4 +1,4 @@
-"""What may a client's data look like? As their owner has them; as everything here takes them: splits of tensors."""
+"""Conversion of a client's data to splits of tensors, and checks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,12 @@ Samples = Any  # (inputs, labels) as tensors or arrays, or a torch Dataset of (i
 
 
 def splits_of(client: str, held: Any) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return the splits of a client that holds a train and a test set, or a mapping of named sets."""
+    """Return a client's data as splits of tensors.
+
+    Args:
+        client: Id of the client, for error messages.
+        held: A train and a test set, or a mapping of sets by name; each set is (inputs, labels) or a torch Dataset.
+    """
     try:
         if isinstance(held, Mapping):
             return {str(name): _tensors(samples) for name, samples in held.items()}
@@ -35,7 +40,16 @@ def _tensors(samples: Samples) -> tuple[Tensor, Tensor]:
 
 
 def checked(client: str, splits: Splits, device: torch.device | None = None) -> Splits:
-    """Refuse data that cannot be learnt from, and lay images out channels-last, on a device if one is named."""
+    """Check a client's splits and return them as contiguous tensors, images channels-last.
+
+    Args:
+        client: Id of the client, for error messages.
+        splits: Inputs and labels by name; ``train`` is required.
+        device: Device to move the tensors to; None for the current one.
+
+    Raises:
+        UserError: If the data cannot be used.
+    """
     checked = {}
     if "train" not in splits:
         raise UserError(f"client '{client}' has no 'train' data; give every client a train and a test set")
@@ -48,7 +62,7 @@ def checked(client: str, splits: Splits, device: torch.device | None = None) -> 
         if y.dtype not in (torch.int64, torch.int32, torch.uint8) or y.dim() != 1:
             raise UserError(f"{where}: labels must be a vector of integers, not {y.dtype} of shape {tuple(y.shape)}")
         if not bool(torch.isfinite(x).all()):
-            raise UserError(f"{where}: inputs contain NaN or infinity; clean them first")
+            raise UserError(f"{where}: inputs contain NaN or infinity; remove or replace them")
         checked[name] = (_laid_out(x.to(device, torch.float32)), y.to(device, torch.int64))
     return checked
 
@@ -58,11 +72,11 @@ def _laid_out(x: Tensor) -> Tensor:
 
 
 def check_fit(client: str, splits: Splits, shape: tuple[int, ...], outputs: int) -> None:
-    """Refuse data that are not of the federation's ``shape``, or that have classes beyond the model's ``outputs``."""
+    """Raise UserError for samples of another shape than ``shape``, or labels outside the model's ``outputs``."""
     for name, (x, y) in splits.items():
         where = f"client '{client}', {name} data"
         if tuple(x.shape[1:]) != shape:
-            raise UserError(f"{where}: samples of shape {tuple(x.shape[1:])}, other clients have {shape}")
+            raise UserError(f"{where}: samples of shape {tuple(x.shape[1:])}, but other clients have {shape}")
         if int(y.min()) < 0 or int(y.max()) >= outputs:
             raise UserError(
                 f"{where}: labels from {int(y.min())} to {int(y.max())}, but the model has {outputs} outputs, "

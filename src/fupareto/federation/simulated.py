@@ -1,9 +1,8 @@
-"""The embedded engine: all clients in this process, fast enough for a laptop.
+"""Simulated engine: all clients in this process.
 
-A plain eager loop per client, channels-last, on a thread pool of one worker per core with one intra-op thread
-each; on another device than the CPU, one client after the other in the caller's thread. Every answer depends on the
-question, the client and its data alone, and answers are combined in the order asked, so results do not depend on the
-number of workers.
+Clients run on a thread pool of one worker per core with one intra-op thread each; on a device other than the CPU, one
+after the other in the caller's thread. Every answer depends only on the question, the client and its data, and answers
+are combined in the order asked, so results do not depend on the number of workers.
 """
 
 import copy
@@ -29,19 +28,26 @@ from fupareto.federation.samples import check_fit, checked
 from fupareto.models import check_outputs
 from fupareto.parameters import Layout
 
-AHEAD = 32  # clients that may be asked before the first of them is heard, so that a slow one holds nobody up
-ROOM = 2**27  # bytes that their answers may take; two clients per worker are asked in any case
-VECTORS = 5  # of the model's size that a worker holds: a module, its gradient, an answer, two of a trial step
-BACKWARD = 1.75  # what backward takes in all, over what forward left for it: 1.5 to 2 on the models of this package
+AHEAD = 32  # clients that may be asked before the first one has answered, so that a slow client does not block others
+ROOM = 2**27  # bytes that waiting answers may take; at least two clients per worker are asked ahead
+VECTORS = 5  # vectors of the model's size per worker: a module, its gradient, an answer, two of a trial step
+BACKWARD = 1.75  # memory of a backward pass over that of the activations: 1.5 to 2 on the models of this package
 
 
 class SimulatedFederation(Federation):
-    """Clients as threads of this process; ``clients`` maps an id to its splits (``train``, ``test``, …).
+    """A federation whose clients run in threads of this process.
 
-    On a ``device`` other than the CPU, data and models live there, and there is one worker.
+    Args:
+        model: The model; its trainable weights are replaced by those of each question.
+        clients: Splits (``train``, ``test``, …) by client id.
+        workers: Number of threads; by default one per core. On a device other than the CPU there is one.
+        fresh: Function from a seed to a newly initialised model; by default the modules' ``reset_parameters``.
+        device: Device of data and models.
     """
 
-    steps_per_question = 1  # asking again is free here, so the line search stops at the first accepted step
+    steps_per_question = (
+        1  # another question costs nothing here, and the line search can stop at the first accepted step
+    )
 
     def __init__(
         self,
@@ -62,13 +68,13 @@ class SimulatedFederation(Federation):
         self._fresh = fresh
         self._local = threading.local()
         self.workers = 1 if self.device.type != "cpu" else workers or os.cpu_count() or 1
-        self._pool: ThreadPoolExecutor | None = None  # while a session is open; another device has a queue of its own
+        self._pool: ThreadPoolExecutor | None = None  # during a session on the CPU
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Hold a pool of workers, with the cores left to them: a second thread of the server would only spin.
+        """Return a context with a pool of workers, in which the caller's thread uses one intra-op thread.
 
-        The caller's number of threads is as before when the session ends. A session within another changes nothing.
+        The caller's number of threads is restored when the session ends. A session within a session has no effect.
         """
         if self._pool is not None or self.device.type != "cpu":
             yield
@@ -86,12 +92,12 @@ class SimulatedFederation(Federation):
             torch.set_num_threads(threads)
 
     def fresh(self, seed: int) -> Tensor:
-        """Return a newly initialised model, from the user's function if there is one."""
+        """Return a newly initialised model, from the user's function ``fresh`` if it was given."""
         w = parameters.read(self._fresh(seed)) if self._fresh else parameters.reinitialised(self._model, seed)
         return w.to(self.device)
 
     def divided(self, request: Request) -> "SimulatedFederation":
-        """Return the federation with virtual clients; a request for whole clients changes nothing."""
+        """Return the federation with virtual clients; the same federation for a request for whole clients."""
         return self.like(request.divide(self.clients)) if request.partial else self
 
     def like(self, clients: Mapping[str, Splits]) -> "SimulatedFederation":
@@ -99,9 +105,9 @@ class SimulatedFederation(Federation):
         return SimulatedFederation(self._model, clients, self.workers, self._fresh, self.device)
 
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
-        """Answer on the pool; a client whose code raises is a Failure with the exception's words.
+        """Run the clients on the pool; an exception becomes a Failure with its message.
 
-        Only so many are asked ahead of the one whose turn it is: answers that nobody has taken yet would pile up.
+        The number of clients that are asked ahead is limited, so that waiting answers do not fill the memory.
         """
         with self.session():
             if self._pool is None:
@@ -135,7 +141,7 @@ class SimulatedFederation(Federation):
         return max(2 * self.workers, min(AHEAD, ROOM // (FLOAT * self.layout.size)))
 
     def memory(self, clients: int, batch: int) -> int:
-        """Return the bytes of workers at work and of answers that wait."""
+        """Return the bytes of memory of the workers and of waiting answers."""
         x = max((splits["train"][0] for splits in self.clients.values()), key=len)
         size = min(len(x), max(batch, batch_size(x)))
         fixed, each = parameters.activations(self._model, tuple(x.shape[1:]))
@@ -148,12 +154,12 @@ class SimulatedFederation(Federation):
                 self._local.module = copy.deepcopy(self._model)
             parameters.reset_counters(self._local.module, self._model)
             return question.answer(self._local.module, self.clients[client], client)
-        except Exception as error:  # whatever a client's code raises is that client's failure, not ours
+        except Exception as error:  # any error in a client is a Failure of that client
             return Failure(f"{type(error).__name__}: {error}")
 
 
 def usable(device: str | torch.device) -> torch.device:
-    """Return the device, or refuse one that is not there or that has no float64."""
+    """Return the device; raise UserError if it does not exist or does not support float64."""
     try:
         found = torch.device(device)
         torch.zeros(1, dtype=torch.float64, device=found)
@@ -163,7 +169,7 @@ def usable(device: str | torch.device) -> torch.device:
 
 
 def _check_together(model: nn.Module, clients: Mapping[str, Splits]) -> None:
-    """Refuse a federation whose data disagree with each other or with the model's outputs."""
+    """Raise UserError if the clients' data do not match each other or the model's outputs."""
     if len(clients) < 2:
         raise UserError(f"a federation needs at least two clients, not {len(clients)}")
     shape = tuple(next(iter(clients.values()))["train"][0].shape[1:])

@@ -1,4 +1,4 @@
-"""Federations around federations: what is remembered between questions has a class with a name here."""
+"""Wrappers around federations, which add state between questions."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from fupareto.tasks.losses import Loss
 
 
 class Wrapper(Federation):
-    """Another federation, to which everything is passed on; the base of those that add something."""
+    """Base class of wrappers: passes everything on to the inner federation."""
 
     def __init__(self, inner: Federation) -> None:
         self.inner = inner
@@ -32,33 +32,33 @@ class Wrapper(Federation):
         return other
 
     def at(self, round_: int) -> Federation:
-        """Return the wrapper around the federation of a round."""
+        """Return the wrapper around the inner federation for a round."""
         return self.around(self.inner.at(round_))
 
     def divided(self, request: Request) -> Federation:
-        """Return the wrapper around the federation with virtual clients."""
+        """Return the wrapper around the inner federation with virtual clients."""
         return self.around(self.inner.divided(request))
 
     def session(self) -> AbstractContextManager[None]:
-        """Return the session of the federation within."""
+        """Return the session of the inner federation."""
         return self.inner.session()
 
     def memory(self, clients: int, batch: int) -> int:
-        """Return what the federation within takes."""
+        """Return the memory of the inner federation."""
         return self.inner.memory(clients, batch)
 
     def fresh(self, seed: int) -> Tensor:
-        """Return a newly initialised model of the federation within."""
+        """Return a newly initialised model of the inner federation."""
         return self.inner.fresh(seed)
 
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer]]:
-        """Pass questions and answers on."""
+        """Ask the inner federation."""
         return self.inner.ask(questions)
 
 
 @dataclass
 class _Kept:
-    """Gradients, with the question that they answer."""
+    """Kept gradients and the question that they answer."""
 
     w: Tensor | None = None
     objectives: Mapping[str, Loss] | None = None
@@ -66,10 +66,10 @@ class _Kept:
 
 
 class KeepingAnswers(Wrapper):
-    """A federation whose last gradients are kept for a round that asks for them again.
+    """A federation that keeps the last gradients, for a round that asks for them again.
 
-    A round that did not move the model leaves the next one with the same question. Nothing depends on whether the
-    answers were kept: clients would give them again.
+    After a round without a step the next round asks the same question. Results do not depend on whether answers are
+    kept, because clients would give the same answers again.
     """
 
     def __init__(self, inner: Federation) -> None:
@@ -86,11 +86,11 @@ class KeepingAnswers(Wrapper):
         repeated: bool = False,
         **how: Any,
     ) -> Gradients:
-        """Return what was kept, if the question is repeated and this process has the answers; ask otherwise."""
+        """Return the kept answers if the question is repeated and this process has them; ask otherwise."""
         kept = self._kept
         if repeated and kept.answers is not None and kept.w is w and kept.objectives == dict(objectives):
             return kept.answers
-        kept.w = kept.objectives = kept.answers = None  # before new ones arrive: one copy of the gradients is enough
+        kept.w = kept.objectives = kept.answers = None  # free the old gradients before new ones arrive
         answers = self.inner.gradients(w, objectives, pseudo, keep=keep, repeated=repeated, **how)
         if keep and not answers.missing:
             kept.w, kept.objectives, kept.answers = w, dict(objectives), answers
@@ -98,7 +98,7 @@ class KeepingAnswers(Wrapper):
 
 
 class Attendance(Wrapper):
-    """A federation that notes who was asked, and who gave at least one usable answer."""
+    """A federation that records which clients were asked, and which gave at least one usable answer."""
 
     def __init__(self, inner: Federation) -> None:
         super().__init__(inner)
@@ -108,7 +108,7 @@ class Attendance(Wrapper):
     def gradients(
         self, w: Tensor, objectives: Mapping[str, Loss], pseudo: Local | None = None, **how: Any
     ) -> Gradients:
-        """Ask the federation within, which may have kept the answers."""
+        """Ask the inner federation, which may have kept the answers."""
         found = self.inner.gradients(w, objectives, pseudo, **how)
         self.asked |= set(objectives)
         self.answered |= set(found.ids)

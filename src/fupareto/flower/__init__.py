@@ -1,7 +1,7 @@
-"""Unlearning in a Flower federation: an ordinary ClientApp for its nodes, an ordinary ServerApp for its server.
+"""Unlearning in a Flower federation: a ClientApp for its nodes and a ServerApp for its server.
 
-Needs the extra ``fupareto[flower]``. Each side imports what it needs when it is asked for: a deployment may start a new
-process for every message, which should not wait for the server's half.
+This package needs the extra ``fupareto[flower]``. Names are imported on first use: a deployment may start a new process
+for every message, which should not have to import the server's modules.
 """
 
 import importlib

@@ -1,7 +1,7 @@
-"""How does a node take part? Two functions of its owner become a ClientApp, or handlers of one that is there already.
+"""Flower client: a ClientApp that answers the questions of an unlearning server, or handlers for an existing one.
 
-A deployment may start a new process for every message, so nothing is kept in this module: what has to survive, the
-model of the round between its gradient and its line search, is in the context's state, which stays on the node.
+A deployment may start a new process for every message, so this module keeps no state. What must persist between
+messages, the model of the round from its gradient to its line search, is in ``context.state``, which stays on the node.
 """
 
 from collections.abc import Callable
@@ -33,12 +33,33 @@ KEPT = "fupareto.kept"
 
 
 def client_app(model: Model, data: Data) -> ClientApp:
-    """Return a ClientApp that answers every question of an unlearning server."""
+    """Return a ClientApp that answers the questions of an unlearning server.
+
+    Args:
+        model: Function that returns the model, an nn.Module.
+        data: Function of the Flower context that returns the train set and the test set of the node, each a pair
+            (inputs, labels) or a torch Dataset of (input, label) pairs.
+
+    Returns:
+        The app.
+    """
     return add_unlearning(ClientApp(), model, data)
 
 
 def add_unlearning(app: ClientApp, model: Model, data: Data) -> ClientApp:
-    """Add the handlers to an app that has others; ``train``, ``evaluate`` and ``query`` of its own stay as they are."""
+    """Add the handlers of unlearning to an existing ClientApp.
+
+    Its own ``train``, ``evaluate`` and ``query`` handlers are unchanged.
+
+    Args:
+        app: The app.
+        model: Function that returns the model, an nn.Module.
+        data: Function of the Flower context that returns the train set and the test set of the node, each a pair
+            (inputs, labels) or a torch Dataset of (input, label) pairs.
+
+    Returns:
+        The same app.
+    """
 
     @app.query("client")
     def here(message: Message, context: Context) -> Message:
@@ -56,29 +77,29 @@ def add_unlearning(app: ClientApp, model: Model, data: Data) -> ClientApp:
 
 
 def client_id(context: Context) -> str:
-    """Return the name of a node's client: its client-id, or the partition that Flower's simulation gave it."""
+    """Return the client id of a node: its client-id, its partition-id in Flower's simulation, or its node id."""
     config = context.node_config
     return str(config.get("client-id", config.get("partition-id", context.node_id)))
 
 
 def _here(request: Request | None, context: Context, data: Data) -> RecordDict:
-    """Say whose data are here; data are looked at only when a request divides them."""
+    """Return the client ids of this node; data are loaded only when a request divides them."""
     client = client_id(context)
     if request is None:
         return here_records([client])
     try:
         return here_records(list(_held(client, request, data(context))))
-    except Exception as error:  # a user's function may raise anything; the server has to hear why
+    except Exception as error:  # a user's function may raise anything; the reason goes to the server
         return here_records([], refused=str(error))
 
 
 def _answered(content: RecordDict, context: Context, model: Model, data: Data) -> Answer | Failure | Lacking:
-    """Answer a question; whatever the user's functions raise is this client's failure, with its words."""
+    """Answer a question; an exception in the user's functions becomes a Failure with its message."""
     try:
         question = read_question(QUESTIONS, content, _kept(context))
         if isinstance(question, Lacking):
             return question
-        if isinstance(question, Gradient | PseudoGradient):  # the line search of this round will need it
+        if isinstance(question, Gradient | PseudoGradient):  # the line search of this round needs the same model
             context.state[KEPT] = ArrayRecord({"w": array_of(question.w)})
         asked = read_envelope(content).client
         module = model().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -91,11 +112,12 @@ def _answered(content: RecordDict, context: Context, model: Model, data: Data) -
 
 
 def _held(client: str, request: Request | None, held: Any) -> dict[str, Splits]:
-    """Return the client's data by name: all of them, or what a request leaves and what must go."""
+    """Return the data of the node by client id: of its client, and of the virtual client if a request divides them."""
     clients = {client: checked(client, splits_of(client, held))}
     return request.divide(clients) if request else clients
 
 
 def _kept(context: Context) -> Tensor | None:
+    """Return the model that the node keeps from the last gradient; None without one."""
     held = context.state.array_records.get(KEPT)
     return None if held is None else tensor_of(held["w"])

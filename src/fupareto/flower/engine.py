@@ -1,7 +1,7 @@
-"""Clients on other machines: the same questions over a Flower Grid.
+"""Federation over a Flower Grid, with clients on other machines.
 
-A question is a message, an answer its reply. What may go wrong on a network (nobody there, no answer in time, an error,
-an answer to something else) becomes a Failure with the reason; everything behind it is as in any other engine.
+A question is a message, an answer its reply. Network faults (a node that is not connected, a timeout, an error, a reply
+to another message) become a Failure with the reason; everything else is as in the other engines.
 """
 
 import copy
@@ -32,17 +32,24 @@ from fupareto.flower.records import (
 )
 from fupareto.parameters import Layout
 
-TRAIN = "train.unlearn"  # every question but these:
+TRAIN = "train.unlearn"  # message type of every question but these:
 MESSAGES: dict[type, str] = {TrialLosses: "query.loss", Predict: "query.outputs", Evaluate: "evaluate.unlearn"}
-SLACK = 60.0  # seconds a message lives beyond the time in which its answer is waited for
+SLACK = 60.0  # seconds by which the lifetime of a message exceeds the timeout of its answer
 REPLIES: dict[str, type[Any]] = {**ANSWERS, Lacking.__name__: Lacking}
 
 
 class FlowerFederation(Federation):
-    """The nodes of a Grid, by the names of their clients.
+    """Federation of the nodes of a Flower Grid.
 
-    The run begins once ``clients`` of them are there. ``timeout`` is how many seconds an answer may take, ``patience``
-    how long nobody at all may be connected. One that comes back as another node is found when it is asked next.
+    A client that reconnects as another node is found again at its next question.
+
+    Args:
+        grid: The grid.
+        model: The model that clients train.
+        clients: Number of clients that must be connected before the run starts.
+        timeout: Seconds that an answer may take.
+        patience: Seconds to wait for clients at the start, and when no client is connected.
+        fresh: Function of a seed that returns a newly initialised model; by default the layers of ``model`` are reset.
     """
 
     packages = ("flwr",)
@@ -63,24 +70,24 @@ class FlowerFederation(Federation):
         self.nodes.gather(clients, patience)
         self.ids = self.nodes.names
         self._model, self._fresh = model, fresh
-        self._request: Request | None = None  # by which clients are divided
+        self._request: Request | None = None  # the request that divides the clients
         self._numbers = itertools.count(1)  # of messages
         self._round = 0
 
     def fresh(self, seed: int) -> Tensor:
-        """Return a newly initialised model, from the user's function if there is one."""
+        """Return the vector of a newly initialised model, from the user's function if there is one."""
         return parameters.read(self._fresh(seed)) if self._fresh else parameters.reinitialised(self._model, seed)
 
     def at(self, round_: int) -> "FlowerFederation":
-        """Return the federation whose messages carry the number of a round."""
+        """Return the same federation, with messages that carry the number of a round."""
         labelled = copy.copy(self)
         labelled._round = round_
         return labelled
 
     def divided(self, request: Request) -> "FlowerFederation":
-        """Return the federation with virtual clients: every node says which it has, and answers for them.
+        """Return the federation with the virtual clients of a request, which every node reports and answers for.
 
-        Row numbers are sent to the client whose rows they are, and to nobody else.
+        Row numbers are sent only to the client whose rows they are.
         """
         if not request.partial:
             return self
@@ -102,25 +109,28 @@ class FlowerFederation(Federation):
             if refused:
                 raise UserError(refused)
             if not found:
-                raise UserError(f"client '{i}' did not say whether it holds {request.words()}; try again when it does")
+                raise UserError(
+                    f"client '{i}' did not answer whether it has {request.words()}; check its node and try again"
+                )
             ids += found
         parts.ids = tuple(ids)
         return parts
 
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
-        """Send every question at once, wait for the answers, and yield them in the order asked."""
+        """Send all questions at once, wait for the answers, and yield them in the order of the questions."""
         self.nodes.find(map(owner, questions), self.patience)
         known = {i: fingerprint(q.w) for i, q in questions.items() if isinstance(q, TrialLosses)}
         found = self._exchange(questions, known)
         if lacking := {i: questions[i] for i, answer in found.items() if isinstance(answer, Lacking)}:
-            found |= self._exchange(lacking, {})  # a client that lost what it was to keep is sent everything
+            found |= self._exchange(lacking, {})  # these clients no longer have the model: send it again
         for i in questions:
             answer = found[i]
-            yield i, Failure("lost the model of this round") if isinstance(answer, Lacking) else answer
+            yield i, Failure("does not have the model of this round") if isinstance(answer, Lacking) else answer
 
     def _exchange(
         self, questions: Mapping[str, Question], known: Mapping[str, str]
     ) -> dict[str, Answer | Failure | Lacking]:
+        """Send questions and return the answers; models with a fingerprint in ``known`` are not sent."""
         number = next(self._numbers)
         envelopes = {i: Envelope(self._round, number, i) for i in questions}
         messages = {
@@ -135,8 +145,8 @@ class FlowerFederation(Federation):
             if owner(i) in self.nodes.of
         }
         replies = self.nodes.send(messages, self.timeout)
-        self.nodes.silent -= {owner(i) for i in questions}
-        self.nodes.silent |= {owner(i) for i in questions if i not in replies or replies[i].has_error()}
+        self.nodes.unresponsive -= {owner(i) for i in questions}
+        self.nodes.unresponsive |= {owner(i) for i in questions if i not in replies or replies[i].has_error()}
         found: dict[str, Answer | Failure | Lacking] = {}
         for i in questions:
             if i not in messages:
@@ -148,15 +158,17 @@ class FlowerFederation(Federation):
         return found
 
     def _of(self, i: str) -> Request | None:
+        """Return the part of the request that concerns a client."""
         return self._request.of(owner(i)) if self._request else None
 
 
 def owner(i: str) -> str:
-    """Return whose node answers: the client itself, also for the part of it that must go."""
+    """Return the client whose node answers for ``i``: the client itself, or that of a virtual client."""
     return i.removesuffix(VIRTUAL)
 
 
 def _read(reply: Message, envelope: Envelope) -> Answer | Failure | Lacking:
+    """Return the answer in a reply, or a Failure where it has none or does not match the envelope."""
     if reply.has_error():
         return Failure(f"failed with error {reply.error.code}: {reply.error.reason}")
     try:

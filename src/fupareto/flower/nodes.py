@@ -1,4 +1,4 @@
-"""Where is a client? Nodes of a Flower Grid come, go and come back as others; clients keep their names."""
+"""Nodes of a Flower Grid by client id; a client that reconnects has another node and the same id."""
 
 import re
 import time
@@ -10,55 +10,62 @@ from flwr.serverapp import Grid
 from fupareto.errors import UserError
 from fupareto.flower.records import read_here
 
-WHO = "query.client"  # the question for a node's client
-POLL = (0.02, 1.0)  # seconds between looks for replies: a tenth of the time waited, within these; Flower's loop takes 3
-MEETING = 60.0  # seconds in which a node has to say who it is, and after which it is asked again
+WHO = "query.client"  # message type that asks a node for its client id
+POLL = (0.02, 1.0)  # limits of the seconds between polls, a tenth of the time waited; Flower's own loop polls every 3
+MEETING = 60.0  # seconds that a node has to send its client id, and after which it is asked again
 
 
 class Nodes:
-    """The clients of a Grid by name, and how messages reach them."""
+    """Connected clients of a Grid, and the exchange of messages with them.
+
+    Args:
+        grid: The grid.
+    """
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
         self.of: dict[str, int] = {}  # client -> node
-        self.silent: set[str] = set()  # clients whose node did not answer the last time
-        self._asked: dict[int, float] = {}  # node that is nobody, or has not said who -> when it was asked
+        self.unresponsive: set[str] = set()  # clients whose node did not answer the last message
+        self._asked: dict[int, float] = {}  # node without a known client -> time at which it was asked for its id
 
     def gather(self, clients: int, patience: float) -> None:
-        """Wait until so many clients are there."""
+        """Wait until ``clients`` clients are connected, for at most ``patience`` seconds."""
         end = time.monotonic() + patience
         while True:
             self._introduce(set(self.grid.get_node_ids()))
             if len(self.of) >= clients:
                 return
             if time.monotonic() >= end:
-                there = ", ".join(self.names) or "nobody"
+                connected = ", ".join(self.names) or "none"
                 raise UserError(
-                    f"{len(self.of)} of {clients} clients are there after {patience:g} seconds ({there}); start the "
-                    "others, or ask for fewer"
+                    f"{len(self.of)} of {clients} clients are connected after {patience:g} seconds ({connected}); "
+                    "start the other nodes, or set clients to a smaller number"
                 )
             time.sleep(1.0)
 
     def find(self, wanted: Iterable[str], patience: float) -> None:
-        """Look who is there; somebody who is not where it was may have come back as another node."""
+        """Update the connected clients, and look for new nodes of those in ``wanted`` that are disconnected.
+
+        A run in which no client is connected for ``patience`` seconds is stopped.
+        """
         end = time.monotonic() + patience
         while True:
             here = set(self.grid.get_node_ids())
             for client in [i for i, node in self.of.items() if node not in here]:
                 del self.of[client]
-            if any(i not in self.of or i in self.silent for i in wanted):
+            if any(i not in self.of or i in self.unresponsive for i in wanted):
                 self._introduce(here, returning=True)
             if self.of:
                 return
             if time.monotonic() >= end:
                 raise UserError(
-                    f"nobody has been connected for {patience:g} seconds, so the run stops; what is done is on disk. "
-                    "Start the nodes, and run it again with resume=true"
+                    f"no client has been connected for {patience:g} seconds, so the run stops; completed rounds are on "
+                    "disk. Start the nodes, and run again with resume=true"
                 )
             time.sleep(1.0)
 
     def send(self, messages: Mapping[str, Message], timeout: float) -> dict[str, Message]:
-        """Push the messages and look for replies until all are there or time is up."""
+        """Send messages and return the replies that arrive within ``timeout`` seconds, by client."""
         if not messages:
             return {}
         pushed = list(self.grid.push_messages(list(messages.values())))
@@ -78,14 +85,14 @@ class Nodes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the clients that are there, 2 before 10."""
+        """Return the ids of the connected clients in natural order: 2 before 10."""
         return tuple(sorted(self.of, key=_natural))
 
     def _introduce(self, here: set[int], returning: bool = False) -> None:
-        """Ask nodes that are not known for their clients.
+        """Ask unknown nodes for their client ids.
 
-        At first, two nodes of one name are a mistake. Later a node takes the place of one that is silent, and of
-        nobody else.
+        Two nodes with the same client id are an error at the start. Later (``returning``), a node replaces the node of
+        a client that is unresponsive; otherwise it is ignored.
         """
         now = time.monotonic()
         known = set(self.of.values())
@@ -96,20 +103,21 @@ class Nodes:
             reply = replies.get(str(node))
             ids, refused = read_here(reply.content) if reply is not None and reply.has_content() else ([], "")
             if refused:
-                raise UserError(f"node {node} refuses: {refused}")
+                raise UserError(f"node {node} reports an error: {refused}")
             if not ids:
                 continue
             client = ids[0]
-            if client not in self.of or (returning and client in self.silent):
+            if client not in self.of or (returning and client in self.unresponsive):
                 self.of[client] = node
-                self.silent.discard(client)
+                self.unresponsive.discard(client)
                 del self._asked[node]
             elif not returning:
                 raise UserError(
-                    f"two nodes say that they are client '{client}'; give every SuperNode a client-id of its own "
-                    "with --node-config"
+                    f"two nodes have the same client-id '{client}'; set a different client-id for every SuperNode with "
+                    "--node-config"
                 )
 
 
 def _natural(name: str) -> list[tuple[int, int | str]]:
+    """Return a sort key that compares digits as numbers."""
     return [(0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", name) if part]

@@ -1,4 +1,4 @@
-"""The run config of a Flower run, ``-c 'forget="3,7" method="fupareto"'``, read and checked."""
+"""Run config of a Flower run, such as ``-c 'forget="3,7" method="fupareto"'``: reading and validation."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,58 +15,79 @@ from fupareto.methods.registry import find
 
 
 class Order(BaseModel):
-    """One run; keys that an app has for itself are left alone."""
+    """Run config of one run; keys that are not listed here belong to the app and are ignored.
+
+    Attributes:
+        forget: Ids of the clients to forget: "3,7".
+        samples: Instead, a JSON file on the server that maps client ids to row numbers.
+        classes: Instead, classes to forget: "4,7".
+        method: Name of the method; fedavg trains a model, every other method unlearns.
+        options: Options of the method: "rounds=50 lr=0.1".
+        model: Model to start from: a .safetensors file, or a run directory.
+        audit: Whether the models are attacked at the end, for which forget clients send outputs and labels to the
+            server.
+        reference: Run directory of a retrained model, for the audit.
+        out: Run directory to write.
+        resume: Continue the run in ``out``.
+        clients: Number of clients that must be connected before the run starts.
+        timeout: Seconds that an answer may take.
+        patience: Seconds to wait for clients at the start, and when no client is connected.
+        measure_every: Rounds between measurements of the model; 0 measures only the last model of a stage.
+        record: Unlearning methods whose training history is recorded: "federaser,fupga,fedau".
+        keep: Number of rounds that are recorded for FedEraser.
+        seed: Seed of all random choices.
+    """
 
     model_config = ConfigDict(frozen=True, alias_generator=lambda name: name.replace("_", "-"), allow_inf_nan=False)
 
-    forget: str = ""  # clients, by their names: "3,7"
-    samples: str = ""  # or a JSON file on the server, client to row numbers
-    classes: str = ""  # or classes: "4,7"
-    method: str = "fupareto"  # fedavg trains a model; everything else forgets
-    options: str = ""  # of the method: "rounds=50 lr=0.1"
-    model: str = ""  # where to start from: a .safetensors file, or a run directory
-    audit: bool = True  # attack the models: the outputs and labels of those who leave are sent to the server for it
-    reference: str = ""  # run directory of a model that was retrained without what is to be forgotten, for the audit
-    out: str = "runs/flower"  # run directory to write
+    forget: str = ""
+    samples: str = ""
+    classes: str = ""
+    method: str = "fupareto"
+    options: str = ""
+    model: str = ""
+    audit: bool = True
+    reference: str = ""
+    out: str = "runs/flower"
     resume: bool = False
-    clients: int = Field(2, ge=2)  # how many must be there before the run begins
-    timeout: float = Field(600.0, gt=0)  # seconds an answer may take
-    patience: float = Field(300.0, ge=0)  # seconds that are waited for clients when too few, or none, are there
-    measure_every: int = Field(1, ge=0)  # rounds between measurements; 0: only at the end of a stage
-    record: str = ""  # methods whose history training keeps: "federaser,fupga,fedau"
-    keep: int = Field(100, gt=0)  # rounds that FedEraser will replay
+    clients: int = Field(2, ge=2)
+    timeout: float = Field(600.0, gt=0)
+    patience: float = Field(300.0, ge=0)
+    measure_every: int = Field(1, ge=0)
+    record: str = ""
+    keep: int = Field(100, gt=0)
     seed: int = Field(0, ge=0)
 
     @field_validator("forget", "classes", mode="before")
     @classmethod
-    def _a_number_is_a_name(cls, value: Any) -> Any:
+    def _number_as_text(cls, value: Any) -> Any:
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     @classmethod
     def read(cls, run_config: Mapping[str, Any]) -> "Order":
-        """Read Flower's run config, naming every wrong key at once."""
+        """Return the order of a Flower run config; the error names every wrong key."""
         try:
             order = cls.model_validate(dict(run_config))
         except ValidationError as error:
             raise UserError(explain(error, "the run config", cls)) from error
-        order.method_  # noqa: B018 - a mistake in there should not wait for the clients
+        order.method_  # noqa: B018 - report mistakes in method and options before waiting for clients
         if order.trains == bool(order.request):
             raise UserError(
-                'method "fedavg" trains a model and forgets nobody; leave forget, samples and classes empty'
+                'method "fedavg" trains a model and forgets nothing; leave forget, samples and classes empty'
                 if order.trains
-                else 'the run config does not say what is to be forgotten: forget="3,7" for clients 3 and 7, '
+                else 'the run config does not say what is to be forgotten: set forget="3,7" for clients 3 and 7, '
                 'samples="FILE" or classes="4"; or train a model with method="fedavg"'
             )
         if not order.trains and not order.model:
             raise UserError(
-                'the run config does not say which model is to forget: model="FILE.safetensors", or the directory of '
-                "a run"
+                'the run config does not say which model is to forget: set model="FILE.safetensors", or the directory '
+                "of a run"
             )
         return order
 
     @property
     def trains(self) -> bool:
-        """Return whether a model is trained, and nothing forgotten."""
+        """Return whether the run trains a model, without a request."""
         return self.method == "fedavg"
 
     @property
@@ -76,5 +97,5 @@ class Order(BaseModel):
 
     @property
     def request(self) -> Request | None:
-        """Return what is to be forgotten."""
+        """Return what is to be forgotten; None for a training."""
         return parse.request(self.forget or None, Path(self.samples) if self.samples else None, self.classes or None)

@@ -1,6 +1,6 @@
-"""How does a question travel over Flower? As records: tensors as arrays, everything else as lines of JSON.
+"""Questions and answers as Flower records: tensors as arrays, everything else as JSON text.
 
-Nothing is pickled on either side, and whatever a record holds is checked before it is used.
+Nothing is pickled on either side, and the content of a record is checked before it is used.
 """
 
 import hashlib
@@ -22,22 +22,35 @@ ARRAYS, ABOUT, HERE = "fupareto.arrays", "fupareto", "fupareto.here"
 
 @dataclass(frozen=True)
 class Envelope:
-    """What stands on the outside: the round, the number of the message in the run, and for whom it is."""
+    """Identification of a message; its answer carries the same.
+
+    Attributes:
+        round: Round of the run.
+        number: Number of the message in the run.
+        client: Client that is asked: the node's own, or its virtual client.
+    """
 
     round: int
     number: int
-    client: str  # a node answers for its client, and for the part of it that a request for samples or classes names
+    client: str
 
 
 @dataclass(frozen=True)
 class Lacking:
-    """An answer: the model that was said to be known is not here; send everything."""
+    """Answer of a node that does not have the model of the question, which then has to be sent again."""
 
 
 def question_records(
     question: Any, envelope: Envelope, request: Request | None = None, known: str | None = None
 ) -> RecordDict:
-    """Return a question as records; a model with the fingerprint ``known`` stays behind, for the client has it."""
+    """Return a question as records.
+
+    Args:
+        question: The question.
+        envelope: Identification of the message.
+        request: Request that divides the data of the client.
+        known: Fingerprint of the model, where the client already has it; the model is then not sent.
+    """
     content = _records(question, envelope, () if known is None else ("w",))
     content.config_records[ABOUT]["known"] = known or ""
     content.config_records[ABOUT]["request"] = json.dumps(request.to_json()) if request else ""
@@ -50,6 +63,7 @@ def answer_records(answer: Any, envelope: Envelope) -> RecordDict:
 
 
 def _records(thing: Any, envelope: Envelope, without: tuple[str, ...]) -> RecordDict:
+    """Return a dataclass as records, without the tensors named in ``without``."""
     tensors, values = serial.pack(thing)
     arrays = {name: array_of(tensor) for name, tensor in tensors.items() if name not in without}
     about: dict[str, Any] = {"type": type(thing).__name__, "values": json.dumps(values), **envelope.__dict__}
@@ -57,7 +71,14 @@ def _records(thing: Any, envelope: Envelope, without: tuple[str, ...]) -> Record
 
 
 def read_question(types: Mapping[str, type[T]], content: RecordDict, kept: Tensor | None) -> T | Lacking:
-    """Rebuild a question, with the model that was ``kept`` where it stayed behind; ValueError if it cannot be."""
+    """Return the question in records, with the ``kept`` model where none was sent.
+
+    Returns:
+        The question, or Lacking where the kept model is missing or another one.
+
+    Raises:
+        ValueError: The records are malformed.
+    """
     known = str(content.config_records[ABOUT]["known"])
     if known and (kept is None or fingerprint(kept) != known):
         return Lacking()
@@ -65,11 +86,12 @@ def read_question(types: Mapping[str, type[T]], content: RecordDict, kept: Tenso
 
 
 def read_answer(types: Mapping[str, type[T]], content: RecordDict) -> T:
-    """Rebuild an answer; ValueError if it cannot be."""
+    """Return the answer in records; ValueError if they are malformed."""
     return _read(types, content, {})
 
 
 def _read(types: Mapping[str, type[T]], content: RecordDict, known: dict[str, Tensor]) -> T:
+    """Return the dataclass in records, completed by the tensors in ``known``."""
     try:
         about, arrays = content.config_records[ABOUT], content.array_records[ARRAYS]
         tensors = {name: tensor_of(array) for name, array in arrays.items()} | known
@@ -79,33 +101,33 @@ def _read(types: Mapping[str, type[T]], content: RecordDict, known: dict[str, Te
 
 
 def read_envelope(content: RecordDict) -> Envelope:
-    """Return what stands on the outside; ValueError if nothing does."""
+    """Return the envelope in records; ValueError if it is missing or incomplete."""
     try:
         about = content.config_records[ABOUT]
         return Envelope(int(str(about["round"])), int(str(about["number"])), str(about["client"]))
     except KeyError as error:
-        raise ValueError(f"a message without {error}") from error
+        raise ValueError(f"{error} is missing in the message") from error
 
 
 def read_request(content: RecordDict) -> Request | None:
-    """Return the request by which a client's data are divided, if they are."""
+    """Return the request that divides the data of the client; None without one."""
     about = content.config_records.get(ABOUT)
     raw = "" if about is None else str(about.get("request", ""))
     return Request.from_json(json.loads(raw)) if raw else None
 
 
 def request_records(request: Request) -> RecordDict:
-    """Return the question whose data a node has, when a request divides them."""
+    """Return the question for the client ids of a node whose data a request divides."""
     return RecordDict({ABOUT: ConfigRecord({"request": json.dumps(request.to_json())})})
 
 
 def here_records(ids: list[str], refused: str = "") -> RecordDict:
-    """Return the answer to the question whose data a node has: its client, and its part if there is one."""
+    """Return the answer with the client ids of a node: its client and, if there is one, its virtual client."""
     return RecordDict({HERE: ConfigRecord({"ids": ids, "refused": refused})})
 
 
 def read_here(content: RecordDict) -> tuple[list[str], str]:
-    """Return whose data a node has, and why it did not say so; nobody when it is not one of ours."""
+    """Return the client ids of a node, and its error message; both empty if the node does not run this software."""
     record = content.config_records.get(HERE)
     if record is None:
         return [], ""
@@ -114,15 +136,15 @@ def read_here(content: RecordDict) -> tuple[list[str], str]:
 
 
 def array_of(tensor: Tensor) -> Array:
-    """Return a tensor as Flower's array."""
+    """Return a tensor as a Flower array."""
     return Array(tensor.detach().cpu().contiguous().numpy())
 
 
 def tensor_of(array: Array) -> Tensor:
-    """Return Flower's array as a tensor that may be written to."""
+    """Return a Flower array as a writable tensor."""
     return torch.from_numpy(array.numpy().copy())
 
 
 def fingerprint(w: Tensor) -> str:
-    """Return what names a model: both sides must mean the same one before it stays behind."""
+    """Return a hash of a model, by which server and client check that they have the same one."""
     return hashlib.blake2b(w.cpu().contiguous().numpy().data, digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""The Flower server: an ordinary ServerApp that trains or answers a request, as the run config says."""
+"""Flower server: a ServerApp that trains a model or answers a request, depending on the run config."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -21,11 +21,20 @@ from fupareto.run.start import Start, start_from
 
 log = logging.getLogger("flwr")
 Model = Callable[[], nn.Module]
-Fresh = Callable[[int], nn.Module]  # a new model, of a seed
+Fresh = Callable[[int], nn.Module]  # a newly initialised model for a seed
 
 
 def server_app(model: Model, fresh: Fresh | None = None) -> ServerApp:
-    """Return a ServerApp that trains or unlearns, as the run config says; ``fresh`` makes new models of a seed."""
+    """Return a ServerApp that trains a model or answers a request, depending on the run config.
+
+    Args:
+        model: Function that returns the model, an nn.Module.
+        fresh: Function of a seed that returns a newly initialised model, for methods that need one, such as retrain; by
+            default the layers of the model are reset.
+
+    Returns:
+        The app.
+    """
     app = ServerApp()
 
     @app.main()
@@ -34,13 +43,23 @@ def server_app(model: Model, fresh: Fresh | None = None) -> ServerApp:
             serve(grid, context.run_config, model, fresh)
         except UserError as error:
             log.error("fupareto: %s", error)
-            raise  # the run ends as failed, with these words; after sys.exit Flower would wait a minute for a heartbeat
+            raise  # marks the run as failed, with this message; after sys.exit Flower waits a minute for a heartbeat
 
     return app
 
 
 def serve(grid: Grid, run_config: Mapping[str, Any], model: Model, fresh: Fresh | None = None) -> Run:
-    """Do what the run config asks for, with the clients of the grid, into a run directory."""
+    """Carry out a run config with the clients of a grid.
+
+    Args:
+        grid: The grid.
+        run_config: Run config, see :class:`Order`.
+        model: Function that returns the model.
+        fresh: Function of a seed that returns a newly initialised model.
+
+    Returns:
+        The finished run.
+    """
     order, module, out = Order.read(run_config), model(), Path(run_config.get("out", Order.model_fields["out"].default))
     if not (order.resume and Run.begun(out)):
         Run.check_free(out)
@@ -48,7 +67,7 @@ def serve(grid: Grid, run_config: Mapping[str, Any], model: Model, fresh: Fresh 
     federation = FlowerFederation(
         grid, module, clients=order.clients, timeout=order.timeout, patience=order.patience, fresh=fresh
     )
-    log.info("fupareto: %d clients are there: %s", len(federation.ids), ", ".join(federation.ids))
+    log.info("fupareto: %d clients are connected: %s", len(federation.ids), ", ".join(federation.ids))
     result = (_train if order.trains else _unlearn)(order, federation, start, out)
     result.report(out / "report.html")
     run = Run.open(out)
@@ -62,16 +81,17 @@ def _train(order: Order, federation: FlowerFederation, start: Start, out: Path) 
 
 
 def _unlearn(order: Order, federation: FlowerFederation, start: Start, out: Path) -> api.Result:
-    assert order.request is not None  # the order was read
+    assert order.request is not None  # checked by Order.read
     at_once = order.audit and not order.reference
     result = api.unlearn(federation, start, order.request, order.method_, attack=at_once, **_how(order, out))
     if order.audit and order.reference:
-        log.info("fupareto: attacking the models, beside the retrained one")
+        log.info("fupareto: auditing the models, in comparison with the retrained one")
         result.audit(reference=order.reference)
     return result
 
 
 def _how(order: Order, out: Path) -> dict[str, Any]:
+    """Return the arguments that training and unlearning share."""
     budget = order.method_.budget
 
     def watch(entry: dict[str, Any]) -> None:
@@ -89,6 +109,7 @@ def _how(order: Order, out: Path) -> dict[str, Any]:
 
 
 def _tell(run: Run) -> None:
+    """Log the verdict, the checks and the paths of the results."""
     if verdict := run.summary["verdict"]:
         log.info("fupareto: %s", verdict)
     if audit := run.audit:

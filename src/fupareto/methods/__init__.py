@@ -1,4 +1,4 @@
-"""The algorithms, one file each, and how a method is found by name."""
+"""Federated training and unlearning methods, one file each."""
 
 from fupareto.methods.base import Method, State
 from fupareto.methods.fedavg import FedAvg

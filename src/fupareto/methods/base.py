@@ -1,4 +1,4 @@
-"""What is a method? Hyper-parameters that turn a state into the next one by asking a federation."""
+"""Base classes of methods: hyper-parameters with a step function, and the state between rounds."""
 
 import dataclasses
 import math
@@ -21,54 +21,78 @@ Stage = Literal["initial", "unlearned", "recovered"]
 
 @dataclass(frozen=True)
 class State:
-    """Everything a method carries from round to round; a checkpoint is a state, and resuming is loading it."""
+    """Everything that a method carries from round to round. A checkpoint is a saved state.
+
+    Attributes:
+        w: The model, a flat vector (parameters,).
+        forget: Ids of the forget clients.
+        retained: Ids of the retained clients.
+        seed: Seed of all random streams of the run.
+        round: Number of finished rounds.
+        stage: Stage whose model the next round works on: initial, unlearned or recovered.
+        phase: What the last round did, in a word.
+        done: Whether the method has finished.
+        record: Details of the last round, for the run directory.
+    """
 
     w: Tensor
     forget: tuple[str, ...]
     retained: tuple[str, ...]
     seed: int = 0
-    round: int = 0  # rounds done
-    stage: str = "unlearned"  # the model that the rounds are on the way to
-    phase: str = ""  # what the last round did
+    round: int = 0
+    stage: str = "unlearned"
+    phase: str = ""
     done: bool = False
-    record: dict[str, Any] = field(default_factory=dict)  # what the last round did, for the run directory
+    record: dict[str, Any] = field(default_factory=dict)
 
     def stream(self, *names: str) -> int:
-        """Return this round's seed of a named random stream."""
+        """Return the seed of a named random stream for this round."""
         return derive(self.seed, "round", self.round, *names)
 
     def sampled(self, participation: float) -> tuple[str, ...]:
-        """Return which of the retained clients take part in this round: a share of them, at least one, in their order.
+        """Return the retained clients that take part in this round: a share of them, at least one, in their order.
 
-        Every client draws a number for the round, and the smallest take part. So a sample depends on the seed, the
-        round and who there is, not on their order, and a smaller share is a part of a larger one.
+        Every client has a random number for the round, and those with the smallest numbers take part. So the sample
+        depends on the seed, the round and the set of clients, not on their order, and the sample of a smaller share is
+        a subset of that of a larger share.
         """
         drawn = sorted(self.retained, key=lambda i: self.stream("participation", i))
         chosen = set(drawn[: sample_size(len(self.retained), participation)])
         return tuple(i for i in self.retained if i in chosen)
 
     def told(self, sample: Sequence[str]) -> dict[str, list[str]]:
-        """Return what a round's record says of a sample: nothing where it is everybody who stays."""
+        """Return the entry of a sample for a round's record; empty if all retained clients are in the sample."""
         return {} if len(sample) == len(self.retained) else {"sampled": list(sample)}
 
     def after(self, phase: str, record: dict[str, Any], **changes: Any) -> Self:
-        """Return the state one round later."""
+        """Return the state after one more round, with other changes."""
         return dataclasses.replace(self, round=self.round + 1, phase=phase, record=record, **changes)
 
 
 @dataclass(frozen=True)
 class Method(ABC):
-    """A frozen dataclass of hyper-parameters: no hidden state, no I/O."""
+    """Base class of methods: a frozen dataclass of hyper-parameters, without hidden state or I/O.
+
+    A subclass defines :attr:`name`, :attr:`budget`, :meth:`init` and :meth:`step`; its fields are its options.
+
+    Attributes:
+        name: Name on the command line and in run directories.
+        state: Class of the method's states.
+        presets: Options by name of the preset, chosen as ``method:preset``.
+        history: History that must have been recorded during training; empty if none is needed.
+        whole_clients: Whether the method can forget only whole clients, not samples or classes.
+        from_training: Options that default to those of the training.
+    """
 
     name: ClassVar[str]
     state: ClassVar[type[State]] = State
-    presets: ClassVar[dict[str, dict[str, Any]]] = {}  # name -> options, chosen as "method:preset"
-    history: ClassVar[str] = ""  # what must have been recorded in training
-    whole_clients: ClassVar[bool] = False  # cannot forget samples or classes
-    from_training: ClassVar[tuple[str, ...]] = ()  # options that are the training's unless set
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    history: ClassVar[str] = ""
+    whole_clients: ClassVar[bool] = False
+    from_training: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        """Refuse values that do not fit their type: a misspelt choice would silently be another algorithm."""
+        """Raise ValueError for values that do not match their type, such as a misspelt choice."""
         hints = get_type_hints(type(self))
         for field_ in dataclasses.fields(self):
             value = getattr(self, field_.name)
@@ -78,65 +102,89 @@ class Method(ABC):
     @property
     @abstractmethod
     def budget(self) -> int:
-        """Return the largest number of rounds, both stages together."""
+        """Largest number of rounds, all stages together."""
 
     @abstractmethod
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> State:
-        """Return the state before the first round; ``request`` is None for training."""
+        """Return the state before the first round.
+
+        Args:
+            federation: The clients.
+            w0: The model to start from, a flat vector (parameters,).
+            request: What to forget; None for training.
+            seed: Seed of all random streams of the run.
+        """
 
     def sides(self, federation: Federation, request: Request | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the forget set and the retained set; refuse what this method cannot do."""
+        """Return the ids of the forget clients and of the retained clients.
+
+        Raises:
+            NotApplicable: If this method cannot handle the request.
+        """
         if request is None:
             raise ValueError(f"{type(self).__name__} needs a request")
         if self.whole_clients and request.partial:
             raise NotApplicable(
-                f"{type(self).__name__} forgets whole clients only: what it needs from training was recorded by "
-                "client. Use another method for samples or classes, fupareto for instance"
+                f"{type(self).__name__} forgets whole clients only: its training history is recorded by client. "
+                "Use another method for samples or classes, fupareto for instance"
             )
         return request.sides(federation.ids)
 
     def recorded(self, federation: Federation) -> History:
-        """Return what the server kept of the training, if it kept what this method needs."""
+        """Return the history of the training.
+
+        Raises:
+            UserError: If the history that this method needs was not recorded.
+        """
         history = history_of(federation)
         if history is None or self.history not in history.plan.parts:
             raise UserError(
-                f"{type(self).__name__} needs a history of the training, and none was recorded for it; record it with: "
+                f"{type(self).__name__} needs a history of the training, and none was recorded; record it with: "
                 f"fupareto train EXPERIMENT.toml --record {self.history} --out DIRECTORY"
             )
         return history
 
     def rows(self, forget: int, retained: int) -> int:
-        """Return how many vectors of the model's size the server holds at once, beside the model at hand.
+        """Return the number of vectors of the model's size that the server holds at once, besides the current model.
 
-        For what a run is said to need before it starts. By default one per client, for methods that look at everybody's
-        gradients or models together.
+        Used to estimate the memory of a run before it starts. The default is one per client, for methods that hold the
+        gradients or models of all clients together.
+
+        Args:
+            forget: Number of forget clients.
+            retained: Number of retained clients.
         """
         return forget + retained
 
     @property
     def local_batch(self) -> int:
-        """Return how many samples a client takes at once when it trains; 1 where it does not."""
+        """Batch size of local training; 1 if clients do not train."""
         return getattr(self, "batch_size", 1)
 
     @abstractmethod
     def step(self, federation: Federation, state: Any) -> Any:
-        """Return the state after one more round; never called on a state that is done."""
+        """Return the state after one more round.
+
+        Args:
+            federation: The clients.
+            state: A state that is not done.
+        """
 
 
 def sample_size(clients: int, participation: float) -> int:
-    """Return how many clients a share of them is: rounded, a half upwards, and at least one."""
+    """Return the number of clients in a sample: ``participation * clients`` rounded half up, at least 1."""
     return max(1, math.floor(participation * clients + 0.5))
 
 
 def positive(**values: float) -> None:
-    """Refuse hyper-parameters that must be above zero."""
+    """Raise ValueError for hyper-parameters that are not above 0."""
     for name, value in values.items():
         if not value > 0:
             raise ValueError(f"{name} must be above 0, not {value}")
 
 
 def share(**values: float) -> None:
-    """Refuse hyper-parameters that must lie above 0 and not above 1."""
+    """Raise ValueError for hyper-parameters that are not above 0 and at most 1."""
     positive(**values)
     for name, value in values.items():
         if value > 1:

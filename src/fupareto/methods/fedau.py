@@ -1,14 +1,14 @@
-"""FedAU (Gu et al., IJCAI 2024): forgetting is prepared while learning, and then is one sum of two last layers.
+"""FedAU (Gu et al., IJCAI 2024): unlearning with an auxiliary last layer that is trained along with the model.
 
-During training every client that may leave also trains a private second head W2 towards random wrong labels; before
-each round W2 <- (1 - gamma) W1 + gamma W2, gamma = 0.5. Unlearning replaces the last layer W1 of the global model by
+During training every client that may be forgotten also trains a private second head W2 towards random wrong labels;
+before each round W2 <- (1 - gamma) W1 + gamma W2, gamma = 0.5. Unlearning replaces the last layer W1 of the model by
 (1 - alpha) W1 + alpha · mean_u W2_u.
 
-Faithfulness: from the authors' code, client level, with one difference: there the features learn from both heads,
-here from the first alone, so that the initial model is the same for every method that is compared.
+Faithfulness: from the authors' code, client level, with one difference: there both heads train the features, here only
+the first one does, so that the initial model is the same for every method that is compared.
 
-Storage: one last layer per client that may leave. Communication: none for unlearning; in training, one last layer
-down and up per such client and round.
+Storage: one last layer per client that may be forgotten. Communication: none for unlearning; in training, one last
+layer down and up per such client and round.
 """
 
 from dataclasses import dataclass
@@ -25,15 +25,15 @@ from fupareto.methods.staged import Staged, StagedState, moved
 
 @dataclass(frozen=True)
 class FedAU(Staged):
-    """Mix the last layer with the ones that were trained to be wrong."""
+    """Replace the last layer by a mix with layers trained towards wrong labels."""
 
     name: ClassVar[str] = "fedau"
     history: ClassVar[str] = "fedau"
     whole_clients: ClassVar[bool] = True
     from_training: ClassVar[tuple[str, ...]] = ("batch_size",)
 
-    rounds: int = 1  # one sum; more rounds, or another lr, change nothing
-    alpha: float = 0.9
+    rounds: int = 1  # one sum; rounds and lr have no other effect
+    alpha: float = 0.9  # weight of the second heads
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,22 +41,22 @@ class FedAU(Staged):
             raise ValueError(f"alpha must lie between 0 and 1, not {self.alpha}")
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> StagedState:
-        """Start from ``w0``, if everybody who leaves has a second head."""
+        """Start from ``w0``; raise UserError if a forget client has no second head."""
         state: StagedState = super().init(federation, w0, request, seed)
         heads = self.recorded(federation).heads()
         if absent := [i for i in state.forget if i not in heads]:
             raise UserError(
-                f"no second head was trained for client {', '.join(absent)}, only for {', '.join(heads) or 'nobody'}; "
-                "FedAU must know during training who may leave: name them in [request] and record again"
+                f"no second head was trained for client {', '.join(absent)}, only for {', '.join(heads) or 'none'}; "
+                "name the clients that may be forgotten in [request] and train again with --record fedau"
             )
         return state
 
     def rows(self, forget: int, retained: int) -> int:
-        """Hold w0; second heads are last layers, not models."""
+        """Count w0; second heads are small."""
         return 1
 
     def unlearn(self, federation: Federation, state: StagedState) -> StagedState:
-        """One sum on the server."""
+        """Mix the last layer on the server."""
         heads = self.recorded(federation).heads()
         head, w = federation.layout.head(), state.w.clone()
         second = torch.stack([heads[i] for i in state.forget]).mean(0).to(w.device)

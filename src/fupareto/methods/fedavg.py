@@ -1,8 +1,8 @@
 """FedAvg (McMahan et al., AISTATS 2017): local SGD, then the mean of the local models, weighted by samples.
 
-With ``participation`` below 1 a share of the clients takes part in a round, drawn anew for each.
+With ``participation`` below 1 a random share of the clients takes part in each round.
 
-Storage: nothing. Communication: one model down and one up per client that takes part and round.
+Storage: nothing. Communication: one model down and one up per participating client and round.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ from fupareto.tasks.losses import Loss
 
 @dataclass(frozen=True)
 class FedAvg(Method):
-    """Train a model with everybody that is not to be forgotten."""
+    """Train a model by federated averaging; after a request, with the retained clients only."""
 
     name: ClassVar[str] = "fedavg"
 
     rounds: int = 200
     lr: float = 0.1
-    decay: float = 0.999  # of the rate, per round
-    epochs: int = 1
+    decay: float = 0.999  # factor of the rate, per round
+    epochs: int = 1  # of local training
     batch_size: int = 200
     participation: float = 1.0  # share of the clients that train in a round
 
@@ -37,22 +37,22 @@ class FedAvg(Method):
 
     @property
     def budget(self) -> int:
-        """Return the number of rounds."""
+        """Number of rounds."""
         return self.rounds
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> State:
-        """Start from ``w0`` with everybody; with a request, go on with the retained clients and hope for the best."""
+        """Start from ``w0`` with all clients; with a request, with the retained clients."""
         if request is None:
             return State(w=w0, forget=(), retained=federation.ids, seed=seed, stage="initial")
         forget, retained = self.sides(federation, request)
         return State(w=w0, forget=forget, retained=retained, seed=seed, stage="unlearned")
 
     def rows(self, forget: int, retained: int) -> int:
-        """Hold nobody's model: the mean is a running one."""
+        """Count none: the mean is a running one."""
         return 0
 
     def step(self, federation: Federation, state: State) -> State:
-        """One round: local models of those who take part, their weighted mean."""
+        """Train locally at the sampled clients and take the weighted mean of their models."""
         lr = self.lr * self.decay**state.round
         local = Local(lr, self.epochs, self.batch_size, state.stream("train"))
         sample = state.sampled(self.participation)

@@ -1,11 +1,12 @@
-"""FedEditor (X. Yuan et al., IEEE TIFS 2025): those who leave edit their samples' representations away.
+"""FedEditor (X. Yuan et al., IEEE TIFS 2025): forget clients edit the representations of their samples.
 
-Each leaving client pulls the representation of every sample to the centroid of the nearest wrong class, keeps the
-outputs on held-out data, and stays near w0; nobody else takes part. The server takes the mean of the edited models.
+Each forget client pulls the representation of every sample to the centroid of the nearest wrong class, preserves the
+outputs on held-out data, and penalises the distance to w0. Retained clients do not take part. The server takes the mean
+of the edited models.
 
 Faithfulness: reimplemented from its published description (abstract, read-me and flags of a run script; the code was
-not available to us). Centroids come from the client's held-out data; when a whole client leaves it has no remaining
-data of its own, so the same held-out data refine the outputs.
+not available to us). Centroids come from the client's held-out data; a client that is forgotten as a whole has
+no remaining data, so the same held-out data are used to preserve the outputs.
 
 Storage: w0. Communication: two models down (w and w0), one up per forget client and round.
 """
@@ -21,7 +22,7 @@ from fupareto.methods.staged import Staged, StagedState, moved
 
 @dataclass(frozen=True)
 class FedEditor(Staged):
-    """Edit representations locally, take the mean."""
+    """Edit representations at the forget clients and take the mean of their models."""
 
     name: ClassVar[str] = "fededitor"
     from_training: ClassVar[tuple[str, ...]] = ("batch_size",)
@@ -29,7 +30,7 @@ class FedEditor(Staged):
     lr: float = 1e-3
     tau: float = 0.5  # temperature of the alignment
     mu: float = 1.0  # weight of the distance to w0
-    keep: bool = True  # refine outputs on held-out data
+    keep: bool = True  # preserve the outputs on held-out data
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,11 +39,11 @@ class FedEditor(Staged):
             raise ValueError(f"mu must not be negative, not {self.mu}")
 
     def rows(self, forget: int, retained: int) -> int:
-        """Hold the models of those who leave, and w0."""
+        """Count the models of the forget clients, and w0."""
         return forget + 1
 
     def unlearn(self, federation: Federation, state: StagedState) -> StagedState:
-        """One local edit by everybody who leaves."""
+        """Edit locally at the forget clients and take the mean."""
         local = self.local(state, self.lr)
         work = (local.lr, local.epochs, local.batch_size, local.seed)
         question: Question = Edit(state.w, state.w0, self.tau, self.mu, self.keep, *work)

@@ -1,12 +1,12 @@
 """FedOSD (Pan et al., AAAI 2025): the steepest unlearning direction that is orthogonal to every retained gradient.
 
-Forget clients minimise the unlearning cross-entropy, retained ones cross-entropy; everybody sends the pseudo-gradient
-of a local epoch. The update is the mean forget gradient with the retained gradients projected out, brought back to
-its old length. Post-training removes from every retained gradient the component along w - w0, so that the model does
-not return.
+Forget clients minimise the unlearning cross-entropy, retained clients the cross-entropy; all clients send the
+pseudo-gradient of a local epoch. The update is the mean forget gradient with the retained gradients projected out,
+scaled to its original length. Post-training removes from every retained gradient the component along w - w0, so that
+the model does not return to w0.
 
-Faithfulness: from the authors' code. Its pseudo-inverse keeps the singular values that it means to drop; ours drops
-them, relative to the largest. Its first post-training round still has the unlearning rate; ours has not.
+Faithfulness: from the authors' code. Its pseudo-inverse keeps the singular values that it is meant to drop; ours
+drops them, relative to the largest. Its first post-training round uses the unlearning rate; ours the recovery rate.
 
 Storage: w0. Communication: one model down and one gradient up per client and round.
 """
@@ -26,7 +26,7 @@ from fupareto.tasks.losses import Loss
 
 @dataclass(frozen=True)
 class FedOSD(Staged):
-    """Unlearn orthogonally, recover without reverting."""
+    """Unlearn orthogonally to the retained gradients; recover without returning to w0."""
 
     name: ClassVar[str] = "fedosd"
     from_training: ClassVar[tuple[str, ...]] = ("batch_size",)
@@ -35,7 +35,7 @@ class FedOSD(Staged):
     recovery_lr: float = 1e-6
 
     def unlearn(self, federation: Federation, state: StagedState) -> StagedState:
-        """One step along the orthogonal steepest descent direction."""
+        """Step along the orthogonal steepest descent direction."""
         local = self.local(state, self.lr)
         objectives = {**dict.fromkeys(state.forget, Loss("uce")), **dict.fromkeys(state.retained, CE)}
         answer = federation.gradients(state.w, objectives, pseudo=local)
@@ -51,11 +51,13 @@ class FedOSD(Staged):
             "missing": answer.missing,
         }
         if forget and retained and direction is None:
-            record["note"] = "nothing of the forget gradients is orthogonal to the retained ones, so the model stays"
+            record["note"] = (
+                "no component of the forget gradients is orthogonal to the retained ones; the model is unchanged"
+            )
         return moved(state, "unlearn", w, record)
 
     def recover(self, federation: Federation, state: StagedState) -> StagedState:
-        """One step along the mean of the retained gradients, none of which leads back to w0."""
+        """Step along the mean of the retained gradients, without their components along w - w0."""
         local = self.local(state, self.recovery_lr)
         answer = federation.gradients(state.w, dict.fromkeys(state.retained, CE), pseudo=local)
         record = {"lr": local.lr, "missing": answer.missing}
@@ -66,7 +68,7 @@ class FedOSD(Staged):
 
 
 def orthogonal_steepest(gradients: Tensor, forget: list[int], retained: list[int]) -> Tensor | None:
-    """Return the mean forget gradient off the span of the retained ones, at its old length; None if nothing is left."""
+    """Return the mean forget gradient, the retained ones projected out, at its original length; None if it vanishes."""
     K = gram(gradients)
     mean = np.zeros(len(K))
     mean[forget] = 1.0 / len(forget)
@@ -76,13 +78,13 @@ def orthogonal_steepest(gradients: Tensor, forget: list[int], retained: list[int
 
 
 def without_(gradients: Tensor, back: Tensor) -> Tensor:
-    """Take the component along ``back`` out of every gradient, in place, and bring it back to its old length."""
+    """Remove the component along ``back`` from every gradient, in place, and restore the length of the gradient."""
     norm = back.norm()
     if float(norm) < 1e-12:
         return gradients
     unit = back / norm
     along, old = gradients @ unit, gradients.norm(dim=1)
-    for k, gradient in enumerate(gradients):  # row by row: there may be no room for a second copy of all
+    for k, gradient in enumerate(gradients):  # row by row: a second copy of all may not fit in memory
         gradient -= along[k] * unit
         new = gradient.norm()
         if new > 1e-6 * old[k]:

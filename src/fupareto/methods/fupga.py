@@ -1,15 +1,15 @@
-"""FUPGA (Halimi et al., 2022): gradient ascent by those who leave, within a ball around what the others know.
+"""FUPGA (Halimi et al., 2022): projected gradient ascent by the forget clients, in a ball around a reference model.
 
-The reference model is the mean of the other clients' last local models, w_ref = (w0 - Σ a_u w_u) / (1 - Σ a_u). Each
-leaving client ascends its own loss from there; after every step a model outside the ball around w_ref goes back to
+The reference model is the mean of the retained clients' last local models, w_ref = (w0 - Σ a_u w_u) / (1 - Σ a_u). Each
+forget client ascends its own loss from there; after every step a model outside the ball around w_ref is projected onto
 its surface. The radius is the root of a third of the mean *squared* distance between w_ref and ten random models.
 
 Faithfulness: from the authors' public notebook, for one client. Several clients are our extension: all of them are
-taken out of w_ref, each ascends within the same ball, and the server takes the mean of the results. One local epoch
+removed from w_ref, each ascends within the same ball, and the server takes the mean of the results. One local epoch
 is one round; a client stops at an accuracy of a random guess (the authors stop at a distance tuned by data set).
 
-Storage: the last local models of those who leave. Communication: one model down and one up per forget client and
-round; the others are not needed before recovery.
+Storage: the last local models of the forget clients. Communication: one model down and one up per forget client and
+round; retained clients are not needed before recovery.
 """
 
 from dataclasses import dataclass, field
@@ -28,21 +28,21 @@ from fupareto.methods.staged import Staged, StagedState, moved
 from fupareto.randomness import derive
 from fupareto.tasks.losses import Loss
 
-INITS = 10  # random models that set the radius
+INITS = 10  # random models that determine the radius
 
 
 @dataclass(frozen=True)
 class FUPGAState(StagedState):
-    """The ball, and who has not forgotten yet."""
+    """State of FUPGA: the ball, and the clients that still ascend."""
 
-    center: Tensor = field(default_factory=lambda: torch.empty(0))
+    center: Tensor = field(default_factory=lambda: torch.empty(0))  # the reference model
     radius: float = 0.0
-    active: tuple[str, ...] = ()
+    active: tuple[str, ...] = ()  # forget clients with an accuracy above that of a random guess
 
 
 @dataclass(frozen=True)
 class FUPGA(Staged):
-    """Ascend within a ball."""
+    """Gradient ascent by the forget clients, projected into a ball."""
 
     name: ClassVar[str] = "fupga"
     state: ClassVar[type[State]] = FUPGAState
@@ -60,14 +60,14 @@ class FUPGA(Staged):
             raise ValueError(f"momentum must lie between 0 and 1, not {self.momentum}")
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> FUPGAState:
-        """Start at the reference model; measure the ball."""
+        """Start from the reference model and compute the radius."""
         forget, retained = self.sides(federation, request)
         if request is not None and request.left:
             raise NotApplicable(
-                "FUPGA takes clients out of the model that training ended with, and that is gone once another client "
-                "was forgotten; forget them together"
+                "FUPGA starts from the final model of the training, which an earlier request has changed; forget the "
+                "clients together in one request"
             )
-        federation.layout.head()  # which says how many classes there are
+        federation.layout.head()  # raises an error if the number of classes is unknown
         center = reference_model(w0, self.recorded(federation), forget)
         fresh = (federation.fresh(derive(seed, "fupga", k)) for k in range(INITS))  # one at a time
         squared = sum(float((center - w).double().square().sum()) for w in fresh) / INITS
@@ -83,11 +83,11 @@ class FUPGA(Staged):
         )
 
     def rows(self, forget: int, retained: int) -> int:
-        """Hold the models of those who leave, w0 and the reference model."""
+        """Count the models of the forget clients, w0 and the reference model."""
         return forget + 2
 
     def unlearn(self, federation: Federation, state: FUPGAState) -> FUPGAState:
-        """One local epoch of ascent by everybody who has not forgotten yet; the mean of the results."""
+        """Run local ascent at the active clients and take the mean of their models."""
         local, ascent = self.local(state, self.lr), Loss("ascent")
         within = (ascent, local.lr, self.momentum, self.clip, local.epochs, local.batch_size, local.seed)
         question: Question = TrainWithin(state.w, state.center, state.radius, *within)
@@ -105,12 +105,10 @@ class FUPGA(Staged):
 
 
 def reference_model(w0: Tensor, history: History, forget: tuple[str, ...]) -> Tensor:
-    """Return (w0 - Σ a_u w_u) / (1 - Σ a_u), the weights a being the clients' shares of the samples."""
+    """Return (w0 - Σ a_u w_u) / (1 - Σ a_u), where a_u is the client's share of the samples."""
     sizes = {i: found[1] for i in history.plan.clients if (found := history.last(i)) is not None}
     if absent := [i for i in forget if i not in sizes]:
-        raise UserError(
-            f"client {', '.join(absent)} took no part in the last round of training, so FUPGA has no model to take out"
-        )
+        raise UserError(f"client {', '.join(absent)} took no part in the last round of training, which FUPGA needs")
     total, share = w0.double().clone(), 0.0
     for i in forget:
         found = history.last(i)

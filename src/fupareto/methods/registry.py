@@ -1,4 +1,4 @@
-"""Methods by name: ``fupareto``, a preset such as ``fupareto:paper``, or ``package.module:Class``."""
+"""Registry of methods by name: ``fupareto``, a preset such as ``fupareto:paper``, or ``package.module:Class``."""
 
 import dataclasses
 import importlib
@@ -24,7 +24,7 @@ VARIANTS: dict[str, type[Method]] = {"fupareto:m1": NaiveDescent}  # presets tha
 
 
 def kind(name: str) -> type[Method]:
-    """Return the class of the method called ``name``, whatever the preset."""
+    """Return the class of the method ``name``, which may include a preset."""
     if name in VARIANTS:
         return VARIANTS[name]
     base = name.partition(":")[0]
@@ -32,7 +32,12 @@ def kind(name: str) -> type[Method]:
 
 
 def find(name: str, options: Mapping[str, Any] | None = None) -> Method:
-    """Return the method called ``name`` with ``options``; a preset (``fupareto:paper``) is overridden by options."""
+    """Return a method by name.
+
+    Args:
+        name: Name of the method, with a preset (``fupareto:paper``) or as ``package.module:Class``.
+        options: Options, which override those of the preset.
+    """
     options, cls = dict(options or {}), kind(name)
     base, _, rest = name.partition(":")
     if rest and base in METHODS and name not in VARIANTS:
@@ -49,14 +54,17 @@ def find(name: str, options: Mapping[str, Any] | None = None) -> Method:
 
 
 def presets(base: str) -> list[str]:
-    """Return the presets of a method, as ``method:preset``."""
+    """Return the names of the presets of a method, as ``method:preset``."""
     return sorted([*(v for v in VARIANTS if v.startswith(f"{base}:")), *(f"{base}:{p}" for p in METHODS[base].presets)])
 
 
 def chosen(method: Any, default: type[Method], training: FedAvg | None = None) -> tuple[Method, str]:
-    """Return a method that is given as an object or by name, and its name; ``default`` where none is given.
+    """Return the method that a user chose, and its name.
 
-    One that is given by name takes from the training, where that is known, what it inherits from it.
+    Args:
+        method: A Method, a name, or None for the default.
+        default: Class of the default method.
+        training: Training whose options a method given by name inherits (``Method.from_training``), if known.
     """
     if method is None:
         method = default()
@@ -66,7 +74,7 @@ def chosen(method: Any, default: type[Method], training: FedAvg | None = None) -
         known = dataclasses.asdict(training) if training else {}
         return find(method, {key: known[key] for key in kind(method).from_training if key in known}), method
     if isinstance(method, type) and issubclass(method, Method):
-        raise UserError(f"method takes an object: method={method.__name__}(), with parentheses")
+        raise UserError(f"method must be an object, not a class: write method={method.__name__}(), with parentheses")
     raise UserError(
         f'method must be a Method such as FUPareto(), or a name such as "fedosd", not a {type(method).__name__}'
     )
@@ -87,7 +95,7 @@ def _imported(name: str) -> type[Method]:
 
 
 def _check(cls: type[Method], options: Mapping[str, Any]) -> None:
-    """Refuse unknown options, saying what would be right."""
+    """Raise UserError for unknown options."""
     known = [f.name for f in dataclasses.fields(cls)]
     for key in options:
         if key not in known:

@@ -1,7 +1,8 @@
-"""Retraining: a fresh model, trained by those who stay. The truth that every other method is measured against.
+"""Retraining from scratch: a newly initialised model, trained by the retained clients. The baseline of all methods.
 
-Faithful by definition; the budget is a choice. In the paper's Table I it stays well below the initial model, so it
-had far fewer rounds than the initial training; the default is the budget of the other methods, both stages together.
+Faithful by definition; the number of rounds is a choice. In the paper's Table I its accuracy is well below that of the
+initial model, so it had far fewer rounds than the initial training; the default is the budget of the other methods,
+both stages together.
 
 Storage: nothing. Communication: one model down and one up per retained client and round.
 """
@@ -21,13 +22,13 @@ from fupareto.randomness import derive
 
 @dataclass(frozen=True)
 class Retrain(FedAvg):
-    """Start again without those who left."""
+    """Train a newly initialised model with the retained clients only."""
 
     name: ClassVar[str] = "retrain"
     from_training: ClassVar[tuple[str, ...]] = ("lr", "decay", "epochs", "batch_size", "participation")
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> State:
-        """Start from a new initialisation, of a stream of its own."""
+        """Start from a new initialisation, drawn from its own random stream."""
         self.sides(federation, request)
         state = super().init(federation, w0, request, seed)
         return dataclasses.replace(state, w=federation.fresh(derive(seed, "retrain")))

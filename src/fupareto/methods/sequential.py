@@ -1,4 +1,4 @@
-"""How does a method answer several clients one after the other? Each request starts from the last result."""
+"""Sequential unlearning: a method applied to the clients of a request one by one, each from the previous result."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -18,51 +18,51 @@ STATES = 3  # copies of a packed state while it is replaced
 
 @dataclass(frozen=True)
 class SequentialState(State):
-    """Whose turn it is, and the inner method's state, as the bytes of its checkpoint."""
+    """State of a sequential method."""
 
-    turn: int = 0
-    inner: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8))
+    turn: int = 0  # position of the current client in the request
+    inner: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8))  # bytes of the method's state
 
 
 @dataclass(frozen=True)
 class Sequential(Method):
-    """Forget the clients of a request one by one, in its order; who was forgotten takes part no more.
+    """Forget the clients of a request one by one, in its order; forgotten clients take no further part.
 
-    Who waits for its turn counts as retained, with the data it will be forgotten by: in a backdoored experiment these
-    are triggered throughout.
+    Clients whose turn has not come count as retained, with their forget data: in an experiment with a backdoor, all of
+    these carry the trigger.
     """
 
     name: ClassVar[str] = "sequential"
     state: ClassVar[type[State]] = SequentialState
 
-    method: Method
-    requests: int  # clients in the request
+    method: Method  # applied to each client
+    requests: int  # number of clients in the request
 
     @property
     def budget(self) -> int:
-        """Return the rounds of all requests together."""
+        """Rounds for all clients together."""
         return self.requests * self.method.budget
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> SequentialState:
         """Start with the first client."""
         if request is None or request.partial or len(request.clients) != self.requests:
-            raise NotApplicable("one after the other is for requests that name clients")
+            raise NotApplicable("sequential unlearning needs a request for clients, not for samples or classes")
         forget = request.clients  # in the order of the request
         retained = request.sides(federation.ids)[1]
-        inner, *_ = (self._begin(federation, w0, forget, turn, seed) for turn in range(len(forget)))  # or refuse now
+        inner, *_ = (self._begin(federation, w0, forget, turn, seed) for turn in range(len(forget)))  # check all
         return SequentialState(w=w0, forget=forget, retained=retained, seed=seed, stage=inner.stage, inner=_pack(inner))
 
     def rows(self, forget: int, retained: int) -> int:
-        """Hold what one request after the other holds, and its state as bytes, a few times while it is packed."""
+        """Count the vectors of the method for one client, and copies of its packed state."""
         return self.method.rows(1, forget + retained - 1) + STATES * self.method.rows(1, 0)
 
     @property
     def local_batch(self) -> int:
-        """Train as the inner method does."""
+        """Batch size of the inner method."""
         return self.method.local_batch
 
     def step(self, federation: Federation, state: SequentialState) -> SequentialState:
-        """One round of the request at hand; when it is answered, the next one begins."""
+        """Run one round for the current client; start with the next client when the method is done."""
         inner = self.method.step(federation, serial.moved(self._unpack(state.inner), state.w.device))
         turn, w, done = state.turn, inner.w, False
         record = {**inner.record, "request": state.forget[turn]}

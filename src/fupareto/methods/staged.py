@@ -1,4 +1,4 @@
-"""What do the methods that we compare with have in common? Unlearning rounds, then the standard post-training."""
+"""Base class of the compared methods: unlearning rounds, then recovery by FedAvg with the retained clients."""
 
 import dataclasses
 from abc import abstractmethod
@@ -20,17 +20,17 @@ S = TypeVar("S", bound=State)
 
 @dataclass(frozen=True)
 class StagedState(State):
-    """Where unlearning started, and the round in which recovery began."""
+    """State of a method with two stages."""
 
-    w0: Tensor = field(default_factory=lambda: torch.empty(0))
-    started: int = 0
+    w0: Tensor = field(default_factory=lambda: torch.empty(0))  # the model before unlearning
+    started: int = 0  # the round in which recovery began
 
 
 @dataclass(frozen=True)
 class Staged(Method):
-    """Unlearn for ``rounds`` at most, then let those who stay go on with FedAvg for ``recovery_rounds``.
+    """Unlearn for at most ``rounds``, then train the retained clients with FedAvg for ``recovery_rounds``.
 
-    A subclass says what a round of unlearning does. Rates decay over both stages together, without a reset.
+    A subclass defines :meth:`unlearn`. Rates decay over both stages, without a reset.
     """
 
     state: ClassVar[type[State]] = StagedState
@@ -39,7 +39,7 @@ class Staged(Method):
     recovery_rounds: int = 100
     lr: float = 0.01
     recovery_lr: float = 0.01
-    decay: float = 0.999  # of the rates, per round
+    decay: float = 0.999  # factor of the rates, per round
     epochs: int = 1  # of local training
     batch_size: int = 200
 
@@ -54,7 +54,7 @@ class Staged(Method):
 
     @property
     def budget(self) -> int:
-        """Return unlearning and recovery rounds together."""
+        """Unlearning and recovery rounds together."""
         return self.rounds + self.recovery_rounds
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> Any:
@@ -63,7 +63,7 @@ class Staged(Method):
         return self.state(w=w0, forget=forget, retained=retained, seed=seed, w0=w0)  # type: ignore[call-arg]
 
     def step(self, federation: Federation, state: Any) -> Any:
-        """One round; then see whether the stage is over."""
+        """Run one round, and end the stage if it is over."""
         if state.stage == "recovered":
             after = self.recover(federation, state)
             return dataclasses.replace(after, done=after.round - after.started >= self.recovery_rounds)
@@ -76,27 +76,27 @@ class Staged(Method):
 
     @abstractmethod
     def unlearn(self, federation: Federation, state: Any) -> Any:
-        """Return the state after a round of unlearning; a record with ``ended`` set to true ends the stage."""
+        """Return the state after one round of unlearning; a true value of ``ended`` in its record ends the stage."""
 
     def recover(self, federation: Federation, state: Any) -> Any:
-        """One round of FedAvg with those who stay."""
+        """Run one round of FedAvg with the retained clients."""
         local = self.local(state, self.recovery_lr)
         mean = federation.train_mean(state.w, state.retained, CE, local)
         return moved(state, "recover", mean.w, {"lr": local.lr, "missing": mean.missing})
 
     def local(self, state: State, rate: float) -> Local:
-        """Return how clients work in this round, at a base rate."""
+        """Return the local training of this round, for a base rate."""
         return Local(rate * self.decay**state.round, self.epochs, self.batch_size, state.stream("local"))
 
 
 def moved(state: S, phase: str, w: Tensor | None, record: dict[str, Any], **changes: Any) -> S:
-    """Return the state one round later; None for ``w`` means that nobody answered and the model stays."""
-    step = {"step": None, "note": "no usable answer, so the model stays"} if w is None else {"step": record["lr"]}
+    """Return the state after one more round; None for ``w`` means that no client answered: the model is unchanged."""
+    step = {"step": None, "note": "no usable answer; the model is unchanged"} if w is None else {"step": record["lr"]}
     return state.after(phase, {**step, **record}, w=state.w if w is None else w, **changes)
 
 
 def cosines(answer: Gradients, direction: Tensor | None) -> dict[str, float]:
-    """Return the cosine of an update with every client's gradient, for the audit: below 0 it opposes the client."""
+    """Return the cosine of an update with every client's gradient; below 0 the update raises the client's loss."""
     if direction is None:
         return {}
     to = direction.double()

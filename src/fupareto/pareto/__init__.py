@@ -1,7 +1,7 @@
-"""Which way, and how far: the mathematics of FUPareto as pure functions on small float64 matrices.
+"""Multi-objective optimisation for FUPareto: directions and step sizes, as pure functions on float64 matrices.
 
-A direction is a vector of coefficients over the clients' gradients. Everything here is a function of the
-clients' losses and of the Gram matrix of their gradients; only `gram` and `combine` touch parameters.
+A direction is a vector of coefficients over the clients' gradients. All functions take the clients' losses and the Gram
+matrix of their gradients; only :func:`gram` and :func:`combine` work on vectors of the model's size.
 """
 
 from fupareto.pareto.cone import into_cone

@@ -13,8 +13,16 @@ def into_cone(gram: Array, targets: Sequence[int], others: Sequence[int]) -> Arr
 
     A step along ``-d`` then raises no other client's loss, to first order. By duality ``d = g_u + Σ μ_r g_r`` with
     ``μ = argmin_{μ ≥ 0} ‖g_u + Σ μ_r g_r‖``, a non-negative least-squares problem; it is solved in unit gradients,
-    as in :func:`~fupareto.pareto.min_norm.min_norm`. A target that conflicts with nobody stays as it is, which is
-    what sets the cone apart from the null space.
+    as in :func:`~fupareto.pareto.min_norm.min_norm`. Unlike the projection onto the null space, this leaves a target
+    unchanged if it conflicts with no other gradient.
+
+    Args:
+        gram: Gram matrix of all gradients (m, m).
+        targets: Row numbers of the gradients to project.
+        others: Row numbers of the gradients that define the cone.
+
+    Returns:
+        Coefficients over the m gradients (len(targets), m).
 
     >>> into_cone(np.array([[1.0, -1.0], [-1.0, 2.0]]), targets=[0], others=[1]).round(6).tolist()
     [[1.0, 0.5]]

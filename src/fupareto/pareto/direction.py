@@ -1,7 +1,7 @@
-"""Which way decreases several objectives at once? Directions as coefficients over the clients' gradients.
+"""Common descent directions, as coefficients over the clients' gradients.
 
-A *hull* is a matrix ``(objectives, clients)``: row k holds the coefficients of objective k's gradient over the
-clients' gradients. Nothing here knows about parameters; ``combine`` turns the result into a vector.
+A *hull* is a matrix ``(objectives, clients)``: row k contains the coefficients of objective k's gradient over the
+clients' gradients. :func:`~fupareto.pareto.gram.combine` turns coefficients into a vector of the model's size.
 """
 
 import math
@@ -19,9 +19,13 @@ def length(gram: Array, coefficients: Array) -> float:
 
 
 def equal_norms(gram: Array, live: np.typing.NDArray[np.bool_]) -> Array:
-    """Return factors that bring every live gradient to their mean norm; dead ones get 0 (PROTOCOL C.3).
+    """Return factors that scale every live gradient to the mean norm; 0 for the other gradients.
 
-    MGDA favours short gradients: without this the client with the smallest gradient decides the direction.
+    MGDA favours short gradients: without this the client with the smallest gradient determines the direction.
+
+    Args:
+        gram: Gram matrix of the gradients (m, m).
+        live: Which gradients are not (almost) zero (m,).
     """
     norms = np.sqrt(np.clip(np.diag(gram), 0.0, None))
     mean = norms[live].mean() if live.any() else 0.0

@@ -1,8 +1,8 @@
-"""How do gradients relate to each other, and what is a given combination of them?
+"""Gram matrix and linear combinations of gradients.
 
-The only two operations that touch parameter space. Gradients stay float32 in memory; every product and sum
-is float64, one chunk of parameters at a time. Rows may come in several blocks, which are never joined: a second copy
-of a federation's gradients may be all the memory there is.
+These are the only two operations on vectors of the model's size. Gradients stay float32 in memory; products and sums
+are float64, one chunk of parameters at a time. Rows may be given in several blocks, which are never concatenated,
+because a second copy of all gradients may not fit in memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,20 @@ Rows = torch.Tensor | Sequence[torch.Tensor]  # (m, n), or blocks of it, one bel
 
 
 def gram(rows: Rows, chunk: int | None = None) -> Array:
-    """Return ``K = G Gᵀ``, the ``GᵀG`` of Eq. (5) for a matrix that holds one gradient per row.
+    """Return the Gram matrix ``K = G Gᵀ`` of gradients in rows, the ``GᵀG`` of Eq. (5).
 
-    ``rows`` is (m, n); ``K`` is (m, m), float64 and exactly symmetric. float32 would not do: clients with
-    similar data have gradients that differ in the last few digits, and the min-norm weights and the
-    projection live in those digits.
+    ``K`` is float64 and exactly symmetric. float32 is not accurate enough: gradients of clients with similar data
+    differ in the last few digits, which determine the min-norm weights and the projection.
 
-    Raises ValueError, with the row numbers, where a gradient holds NaN or infinity.
+    Args:
+        rows: Gradients (m, n), or blocks of them.
+        chunk: Parameters per chunk; by default :func:`chunk_size`.
+
+    Returns:
+        The matrix (m, m).
+
+    Raises:
+        ValueError: If a gradient contains NaN or infinity, with the row numbers.
 
     >>> gram(torch.tensor([[3.0, 4.0], [1.0, 0.0]])).tolist()
     [[25.0, 3.0], [3.0, 1.0]]
@@ -32,19 +39,27 @@ def gram(rows: Rows, chunk: int | None = None) -> Array:
     total = torch.zeros(m, m, dtype=torch.float64, device=blocks[0].device)
     for _, part in _chunks(blocks, chunk):
         total += part @ part.T
-        del part  # or it would still be there while the next one is made
+        del part  # free the chunk before the next one is made
     # Squares of float32 cannot overflow float64, so the diagonal is finite if and only if the row is.
     broken = torch.nonzero(~torch.isfinite(total.diagonal())).flatten().tolist()
     if broken:
-        raise ValueError(f"gradients hold NaN or infinity in rows {broken}; leave these clients out")
+        raise ValueError(f"gradients contain NaN or infinity in rows {broken}; leave these clients out")
     result: Array = ((total + total.T) / 2).cpu().numpy()
     return result
 
 
 def combine(coefficients: Array, rows: Rows, chunk: int | None = None) -> torch.Tensor:
-    """Return ``d = cᵀ G``, the ``g_d = G λ`` after Eq. (5), as (n,) float32 from (m,) and (m, n).
+    """Return the linear combination ``d = cᵀ G`` of gradients in rows, the ``g_d = G λ`` after Eq. (5).
 
     Sums are float64 and rounded once, because coefficients of a projection can be large and cancel.
+
+    Args:
+        coefficients: One per gradient (m,).
+        rows: Gradients (m, n), or blocks of them.
+        chunk: Parameters per chunk; by default :func:`chunk_size`.
+
+    Returns:
+        The combination (n,), float32.
 
     >>> combine(np.array([1.0, -2.0]), torch.tensor([[3.0, 4.0], [1.0, 0.0]]))
     tensor([1., 4.])
@@ -62,18 +77,18 @@ def combine(coefficients: Array, rows: Rows, chunk: int | None = None) -> torch.
 
 
 def chunk_size(rows: int) -> int:
-    """Return how many parameters are looked at in one go: 2^15, fewer from 1,024 rows on, for at most 256 MB."""
+    """Return the parameters per chunk: 2^15, fewer above 1,024 rows, so that a chunk takes at most 256 MB."""
     return max(1, min(2**15, 2**25 // max(rows, 1)))
 
 
 def check_gram(gram: Array) -> Array:
-    """Return ``gram`` as float64, or raise ValueError unless it is square, not empty and finite."""
+    """Return ``gram`` as float64; raise ValueError unless it is square, not empty and finite."""
     matrix = np.asarray(gram, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
-        raise ValueError(f"a Gram matrix is square and not empty, this has shape {matrix.shape}")
+        raise ValueError(f"a Gram matrix must be square and not empty, not of shape {matrix.shape}")
     if not np.isfinite(matrix).all():
         broken = np.flatnonzero(~np.isfinite(matrix).all(axis=1)).tolist()
-        raise ValueError(f"the Gram matrix holds NaN or infinity in rows {broken}; leave them out")
+        raise ValueError(f"the Gram matrix contains NaN or infinity in rows {broken}; leave these rows out")
     return matrix
 
 
@@ -81,12 +96,12 @@ def _blocks(rows: Rows) -> tuple[torch.Tensor, ...]:
     blocks = (rows,) if isinstance(rows, torch.Tensor) else tuple(rows)
     for block in blocks:
         if block.ndim != 2 or block.shape[1] != blocks[0].shape[1]:
-            raise ValueError(f"gradients are a (clients, parameters) matrix, this has shape {tuple(block.shape)}")
+            raise ValueError(f"gradients must be a matrix (clients, parameters), not of shape {tuple(block.shape)}")
     return blocks
 
 
 def _chunks(blocks: tuple[torch.Tensor, ...], chunk: int | None) -> Iterator[tuple[slice, torch.Tensor]]:
-    """Yield the columns of a chunk, and what all rows hold there, in float64."""
+    """Yield the columns of every chunk, as a slice and as a float64 matrix of all rows."""
     size = chunk or chunk_size(sum(map(len, blocks)))
     for start in range(0, blocks[0].shape[1], size):
         place = slice(start, start + size)

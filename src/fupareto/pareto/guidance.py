@@ -1,4 +1,4 @@
-"""How far are the clients' losses from the preferred proportion, and which way leads there?"""
+"""Fairness guidance: the angle between the clients' losses and a preference, and its gradient."""
 
 from typing import Literal
 
@@ -13,11 +13,17 @@ def guidance(losses: Array, preference: Array, scale: Literal["unit", "exact"] =
     With ``p̂ = p/‖p‖``, ``v = F/‖F‖``, ``c = p̂·v`` and ``s = √(1 - c²) = ‖c v - p̂‖``:
     ``∂F_p/∂F_i = (c v_i - p̂_i) / (s ‖F‖)``.
 
-    ``"exact"`` is that derivative. ``"unit"`` drops ``1/‖F‖``, so that ``‖h‖ = 1`` and the weight of guidance
-    among the other objectives does not depend on how large the losses happen to be.
+    The paper does not normalise its 0/1 preference, which can make the argument of arccos larger than 1.
 
-    The paper's 0/1 preference must be normalised, or the arccos has no value. None where the guidance has no
-    direction: losses already proportional (or opposite) to the preference, or all zero, or no preference.
+    Args:
+        losses: ``F``, one loss per client (m,).
+        preference: ``p``, one value per client (m,).
+        scale: ``"exact"`` is the derivative; ``"unit"`` omits ``1/‖F‖``, so that ``‖h‖ = 1`` and the weight of the
+            guidance among the other objectives does not depend on the size of the losses.
+
+    Returns:
+        ``h`` (m,), or None where it has no direction: losses proportional (or opposite) to the preference, or a zero
+        vector.
 
     >>> h = guidance(np.array([1.0, 1.0]), np.array([0.0, 1.0]))
     >>> h.round(3).tolist()
@@ -38,7 +44,8 @@ def guidance(losses: Array, preference: Array, scale: Literal["unit", "exact"] =
 def angle(losses: Array, preference: Array) -> float:
     """Return ``F_p = arccos(p̂·F / ‖F‖)`` in radians, 0 (as preferred) to π; 0 when ``F`` or ``p`` is zero.
 
-    Computed as ``atan2(s, c)``, which needs no clipping and stays accurate at small angles.
+    Computed as ``atan2(s, c)``, which needs no clipping and is accurate at small angles. Arguments are those of
+    :func:`guidance`.
     """
     parts = _split(losses, preference)
     if parts is None:
@@ -48,12 +55,12 @@ def angle(losses: Array, preference: Array) -> float:
 
 
 def _split(losses: Array, preference: Array) -> tuple[float, Array] | None:
-    """Return ``c`` and ``c v - p̂``, what the losses lack of the preference; None for a zero vector."""
+    """Return ``c`` and ``c v - p̂``; None for a zero vector."""
     f, p = np.asarray(losses, dtype=np.float64), np.asarray(preference, dtype=np.float64)
     if f.ndim != 1 or f.shape != p.shape:
-        raise ValueError(f"one loss and one preference per client: got shapes {f.shape} and {p.shape}")
+        raise ValueError(f"losses and preference must have one value per client, not shapes {f.shape} and {p.shape}")
     if not (np.isfinite(f).all() and np.isfinite(p).all()):
-        raise ValueError("losses and preference must be finite; leave out the clients that have none")
+        raise ValueError("losses and preference must be finite; leave out clients with NaN or infinity")
     sizes = np.linalg.norm(f), np.linalg.norm(p)
     if min(sizes) == 0.0:
         return None

@@ -1,4 +1,4 @@
-"""Which step sizes are worth trying, and which clients can live with one?"""
+"""Step Size Line Search: trial steps and the condition of sufficient decrease, Eq. (6)."""
 
 from typing import Literal
 
@@ -9,10 +9,15 @@ from fupareto.pareto.gram import Array
 
 
 def trial_steps(eta: float, s: int, enlarge: bool) -> tuple[float, ...]:
-    """Return ``2^s η, …, η, …, 2^-s η``, halving (Step Size Line Search); without ``enlarge`` from ``η``.
+    """Return the trial steps ``2^s η, …, η, …, 2^-s η``, or ``η, …, 2^-s η`` without ``enlarge``.
 
-    A Pareto improvement enlarges (2s + 1 steps); an expansion does not (s + 1 steps), so as not to jump away
-    from the frontier.
+    A Pareto improvement enlarges (2s + 1 steps); an expansion does not (s + 1 steps), so that it stays near the Pareto
+    front.
+
+    Args:
+        eta: Base step ``η``.
+        s: Number of doublings and halvings.
+        enlarge: Whether to start from ``2^s η``.
 
     >>> trial_steps(1.0, 2, enlarge=True)
     (4.0, 2.0, 1.0, 0.5, 0.25)
@@ -22,7 +27,7 @@ def trial_steps(eta: float, s: int, enlarge: bool) -> tuple[float, ...]:
     if not (eta > 0.0 and np.isfinite(eta)):
         raise ValueError(f"the base step eta must be positive and finite, not {eta}")
     if s < 0:
-        raise ValueError(f"the search breadth s must not be negative, it is {s}")
+        raise ValueError(f"the search breadth s must not be negative, not {s}")
     return tuple(eta * 2.0**k for k in range(s if enlarge else 0, -s - 1, -1))
 
 
@@ -37,13 +42,19 @@ def sufficient_decrease(
 ) -> NDArray[np.bool_]:
     """Return, per client, whether ``F_i(ω - η d) ≤ F_i(ω) - β η g_i·d`` (Eq. 6 with its sign corrected).
 
-    ``before`` and ``after`` are the losses, ``slopes`` the inner products ``g_i·d`` of unscaled gradients
-    with the direction, positive where the step ``-η d`` descends, and ``step`` is ``η``. ``slack`` is an
-    absolute allowance, for clients whose loss is already zero.
+    Eq. (6) prints ``+ β η g_i·d``, which accepts every loss that *rises* by less than that: the sign belongs to a
+    direction that is added. At ``d = 0`` both rules accept every step, so the caller must reject a zero direction. A
+    NaN or infinite loss is never accepted.
 
-    Eq. (6) prints ``+ β η g_i·d``, which accepts every loss that *rises* by less than that: the sign belongs
-    to a direction that is added. ``"printed"`` is that literal reading. At ``d = 0`` both rules accept any
-    step, so a zero direction is the caller's to refuse. A NaN or infinite loss is never accepted.
+    Args:
+        before: Losses at ``ω`` (m,).
+        after: Losses at ``ω - η d`` (m,).
+        slopes: Inner products ``g_i·d`` of the unscaled gradients with the direction (m,); positive where the step
+            ``-η d`` descends.
+        step: ``η``.
+        beta: ``β``.
+        rule: ``"descent"`` is the rule above; ``"printed"`` is Eq. (6) as printed.
+        slack: Absolute allowance, for clients whose loss is already zero.
     """
     limit = highest_acceptable(before, slopes, step, beta, rule, slack)
     return np.isfinite(after) & (np.asarray(after, dtype=np.float64) <= limit)
@@ -57,7 +68,7 @@ def highest_acceptable(
     rule: Literal["descent", "printed"] = "descent",
     slack: Array | float = 0.0,
 ) -> Array:
-    """Return, per client, the right-hand side of :func:`sufficient_decrease`: one loss above it is a veto."""
+    """Return, per client, the largest loss that :func:`sufficient_decrease` accepts; arguments as there."""
     sign = {"descent": -1.0, "printed": 1.0}[rule]
     limit: Array = np.asarray(before, dtype=np.float64) + sign * beta * step * np.asarray(slopes) + slack
     return limit

@@ -1,4 +1,4 @@
-"""What is left of a gradient once everything that touches other clients is taken out?"""
+"""Projection of gradients onto the orthogonal complement of other gradients, Eq. (7)."""
 
 from collections.abc import Sequence
 
@@ -10,14 +10,20 @@ from fupareto.pareto.gram import Array, check_gram
 def project_out(gram: Array, targets: Sequence[int], span: Sequence[int]) -> Array:
     """Return the coefficients of ``g'_u = g_u - proj_{span{g_r}}(g_u)`` (Eq. 7) for every target ``u``.
 
-    ``gram`` (m, m) is of all gradients; ``targets`` and ``span`` are row numbers in it. Row ``k`` of the
-    result (len(targets), m) holds ``g'`` of target ``k`` as coefficients over the m gradients as they came,
-    so ``g'·g_r = 0`` for every ``r`` in the span and ``g'·g_u = ‖g'‖²``.
+    The result satisfies ``g'·g_r = 0`` for every ``r`` in the span and ``g'·g_u = ‖g'‖²``.
 
-    The span is described by a pseudo-inverse of the *unit* gradients' Gram matrix that drops eigenvalues
-    below 1e-12 of the largest: duplicate, collinear and zero gradients are harmless, and a short gradient
-    is respected as much as a long one. The second pass removes what rounding left of the first; without it
-    similar clients (an ill-conditioned span) stay several digits off orthogonal.
+    The projection uses a pseudo-inverse of the *unit* gradients' Gram matrix that drops eigenvalues below 1e-12 of the
+    largest: duplicate, collinear and zero gradients are allowed, and short gradients count as much as long ones. A
+    second pass removes the rounding error of the first; without it gradients of similar clients (an ill-conditioned
+    span) are orthogonal to a few digits only.
+
+    Args:
+        gram: Gram matrix of all gradients (m, m).
+        targets: Row numbers of the gradients to project.
+        span: Row numbers of the gradients to project out.
+
+    Returns:
+        Coefficients over the m gradients (len(targets), m), one row per target.
 
     >>> project_out(np.array([[1.0, 1.0], [1.0, 2.0]]), targets=[1], span=[0]).tolist()
     [[-1.0, 1.0]]
@@ -37,4 +43,4 @@ def project_out(gram: Array, targets: Sequence[int], span: Sequence[int]) -> Arr
 def _check_numbers(size: int, *groups: Sequence[int]) -> None:
     for group in groups:
         if any(not 0 <= i < size for i in group):
-            raise ValueError(f"row numbers {list(group)} are not all between 0 and {size - 1}")
+            raise ValueError(f"row numbers must be between 0 and {size - 1}, not {list(group)}")

@@ -1,1 +1,1 @@
-"""Running a method: the loop, the run directory and the memory budget."""
+"""Runs of a method: the loop, the run directory and the memory check."""

@@ -1,14 +1,14 @@
-"""The run directory: its only reader and writer. Every file is replaced whole or not at all.
+"""Run directory: reading and writing of its files, each of which is replaced atomically.
 
     config.toml            resolved configuration, with versions and seed
-    request.json           what is to be forgotten, and when it came in (unlearning runs)
+    request.json           what is to be forgotten, and when the request was received (unlearning runs)
     rounds.jsonl           one line per round
     initial.safetensors    unlearned.safetensors    recovered.safetensors
     checkpoint/state.safetensors   the last complete state
     summary.json  audit.json  report.html      the result
 
-A round is on disk once its checkpoint is: lines of ``rounds.jsonl`` after the checkpoint's round are those of a
-round that was cut off, and are dropped when the run resumes.
+A round is complete once its checkpoint is written. Lines of ``rounds.jsonl`` after the round of the checkpoint belong
+to an interrupted round and are dropped when the run is resumed.
 """
 
 import errno
@@ -28,20 +28,20 @@ from fupareto.errors import UserError
 from fupareto.files import put
 
 FORMAT = 1
-BEFORE_CONFIG = {"training", "request.json", ".request.json.part", ".config.toml.part"}  # of a run that never began
+BEFORE_CONFIG = {"training", "request.json", ".request.json.part", ".config.toml.part"}  # may exist without config.toml
 ORIGIN = ("versions", "trained", "training")  # entries of config.toml in which a resumed run may differ
 T = TypeVar("T")
 
 
 class Run:
-    """A run directory, opened or newly made."""
+    """A run directory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any], request: Mapping[str, Any] | None) -> "Run":
-        """Make the directory; one that holds anything already is left alone."""
+        """Create the directory with its configuration and request; refuse one that already has content."""
         cls.check_free(path)
         run = cls(path)
         run._mkdir(path)
@@ -55,15 +55,15 @@ class Run:
 
     @staticmethod
     def check_free(path: Path) -> None:
-        """Refuse a place that holds anything already, except what a run leaves that never began."""
+        """Refuse a path that already exists with content other than that of a run killed before its config.toml."""
         if path.exists() and (not path.is_dir() or any(p.name not in BEFORE_CONFIG for p in path.iterdir())):
-            raise UserError(f"{path} is there already; continue it with --resume, or choose another --out")
+            raise UserError(f"{path} already exists; continue the run with --resume, or choose another --out")
 
     @classmethod
     def make(cls, path: Path, config: Mapping[str, Any], request: Mapping[str, Any] | None, resume: bool) -> "Run":
-        """Make the directory, or with ``resume`` open it again, if it was made for the same work.
+        """Create the directory, or with ``resume`` open an existing one, whose configuration and request must match.
 
-        ``versions``, ``trained`` and ``training`` say where the work comes from, not what it is, and may differ.
+        The entries ``versions``, ``trained`` and ``training`` of the configuration may differ.
         """
         if not (resume and cls.begun(path)):
             return cls.create(path, config, request)
@@ -74,14 +74,14 @@ class Run:
             differing.append("request")
         if differing:
             raise UserError(
-                f"{path} was made for something else (another {', '.join(differing)}); resume it with the settings "
-                "it was started with (see its config.toml), or choose another --out"
+                f"cannot resume {path}: its settings do not match (another {', '.join(differing)}); resume it with the "
+                "settings it was started with (see its config.toml), or choose another --out"
             )
         return run
 
     @classmethod
     def open(cls, path: Path) -> "Run":
-        """Open an existing run directory of this format."""
+        """Open an existing run directory; refuse other directories and other formats."""
         run = cls(path)
         if not path.is_dir():
             raise UserError(f"there is no run directory {path}")
@@ -97,7 +97,7 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Return the resolved configuration."""
+        """Return the configuration (config.toml)."""
         try:
             return tomllib.loads(self._read("config.toml").decode())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -105,49 +105,49 @@ class Run:
 
     @property
     def request(self) -> dict[str, Any]:
-        """Return the request of an unlearning run."""
+        """Return the request of an unlearning run (request.json)."""
         return self._json("request.json", "clients")
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Return the result."""
+        """Return the summary (summary.json)."""
         return self._json("summary.json", "method", "dataset", "forget", "stages", "cost", "phases", "verdict")
 
     @property
     def audit(self) -> dict[str, Any] | None:
-        """Return the audit, where there is one."""
+        """Return the audit (audit.json); None where there is none."""
         if not (self.path / "audit.json").is_file():
             return None
         return self._json("audit.json", "membership", "exclusivity", "verdict")
 
     @staticmethod
     def begun(path: Path) -> bool:
-        """Whether there is a run to resume; one that was killed before its configuration was written has not begun."""
+        """Return whether ``path`` has a run to resume: one whose config.toml was written."""
         return (path / "config.toml").is_file()
 
     @property
     def trains(self) -> bool:
-        """Whether the run answers no request."""
+        """Return whether the run is a training run, without a request."""
         return not (self.path / "request.json").is_file()
 
     @property
     def finished(self) -> bool:
-        """Whether the run has a result."""
+        """Return whether the run is finished: its summary.json exists."""
         return (self.path / "summary.json").is_file()
 
     # Rounds and checkpoints --------------------------------------------------------------------------------------
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a round's line."""
+        """Append the record of a round to ``rounds.jsonl``."""
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
         try:
             with (self.path / "rounds.jsonl").open("ab") as file:
                 file.write(line)
         except OSError as error:
-            raise self._trouble("rounds.jsonl", error) from error
+            raise self._not_written("rounds.jsonl", error) from error
 
     def rounds(self) -> list[dict[str, Any]]:
-        """Return the complete lines of ``rounds.jsonl``."""
+        """Return the records in the complete lines of ``rounds.jsonl``."""
         path = self.path / "rounds.jsonl"
         lines = self._read("rounds.jsonl").split(b"\n")[:-1] if path.is_file() else []
         records = []
@@ -164,7 +164,7 @@ class Run:
         self._write("checkpoint/state.safetensors", serial.to_bytes(state))
 
     def load_state(self, cls: type[T]) -> T | None:
-        """Return the last complete state, and drop the lines of rounds after it; None before the first one."""
+        """Return the state of the checkpoint, and drop the records of later rounds; None without a checkpoint."""
         name = "checkpoint/state.safetensors"
         if not (self.path / name).is_file():
             return None
@@ -173,7 +173,7 @@ class Run:
         except ValueError as error:
             raise UserError(
                 f"the checkpoint {self.path / name} is damaged ({error}). "
-                "The models and rounds beside it are untouched; start again with another --out"
+                "The models and rounds of the run are not affected; start a new run with another --out"
             ) from error
         done = state.round  # type: ignore[attr-defined]
         kept = [record for record in self.rounds() if record["round"] <= done]
@@ -183,12 +183,12 @@ class Run:
     # Models and results ------------------------------------------------------------------------------------------
 
     def save_model(self, stage: str, tensors: Mapping[str, Tensor]) -> None:
-        """Write the model of a stage, by parameter names, as a state dict has them."""
+        """Write the model of a stage, as tensors by name."""
         data = safetensors.torch.save({name: t.cpu().contiguous() for name, t in tensors.items()}, {"stage": stage})
         self._write(f"{stage}.safetensors", data)
 
     def load_model(self, stage: str) -> dict[str, Tensor] | None:
-        """Return the model of a stage, or None if the run has not come to it."""
+        """Return the model of a stage, as tensors by name; None if the run has not reached the stage."""
         name = f"{stage}.safetensors"
         if not (self.path / name).is_file():
             return None
@@ -198,7 +198,7 @@ class Run:
             raise UserError(f"the model {self.path / name} is damaged: {error}") from error
 
     def save_summary(self, summary: Mapping[str, Any]) -> None:
-        """Write the result."""
+        """Write the summary, which marks the run as finished."""
         self._write("summary.json", json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n")
 
     def save_audit(self, audit: Mapping[str, Any]) -> None:
@@ -206,7 +206,7 @@ class Run:
         self._write("audit.json", json.dumps(audit, indent=2, allow_nan=False).encode() + b"\n")
 
     def save_results(self, summary: Mapping[str, Any], audit: Mapping[str, Any] | None) -> None:
-        """Write the audit, if there is one, and then the summary, which says that the run is finished."""
+        """Write the audit, if there is one, and then the summary, which marks the run as finished."""
         if audit is not None:
             self.save_audit(audit)
         self.save_summary(summary)
@@ -225,8 +225,9 @@ class Run:
             raise UserError(f"cannot read {self.path / name}: {error.strerror}") from error
 
     def _json(self, name: str, *keys: str) -> dict[str, Any]:
+        """Read a JSON file of the run that must have these keys."""
         if not (self.path / name).is_file():
-            raise UserError(f"{self.path} has no {name}; has the run come to its end?")
+            raise UserError(f"{self.path} has no {name}; is the run finished?")
         try:
             return _parsed(self._read(name), *keys)
         except ValueError as error:
@@ -236,35 +237,38 @@ class Run:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"cannot make the directory {path}: {error.strerror}") from error
+            raise UserError(f"cannot create the directory {path}: {error.strerror}") from error
 
     def _write(self, name: str, data: bytes) -> None:
         try:
             put(self.path / name, data)
         except OSError as error:
-            raise self._trouble(name, error) from error
+            raise self._not_written(name, error) from error
 
-    def _trouble(self, name: str, error: OSError) -> UserError:
+    def _not_written(self, name: str, error: OSError) -> UserError:
+        """Return the error for a file that could not be written, with advice for the cause."""
         advice = {
             errno.ENOSPC: "free some space and continue with --resume",
             errno.EROFS: "the directory is read-only; choose another --out",
             errno.EACCES: "no permission to write there; choose another --out",
-        }.get(error.errno or 0, "mend it and continue with --resume")
-        return UserError(f"cannot write {self.path / name}: {error.strerror}; {advice}. What is on disk is whole")
+        }.get(error.errno or 0, "fix the cause and continue with --resume")
+        return UserError(
+            f"cannot write {self.path / name}: {error.strerror}; {advice}. Files already written are complete"
+        )
 
 
 def _parsed(data: bytes, *keys: str) -> dict[str, Any]:
-    """Read a JSON object that has these keys; ValueError for anything else."""
+    """Parse a JSON object that has these keys; ValueError for anything else."""
     found = json.loads(data)
     if not isinstance(found, dict):
-        raise ValueError(f"not an object but {type(found).__name__}")
+        raise ValueError(f"it is a {type(found).__name__}, not an object")
     if absent := [key for key in keys if key not in found]:
-        raise ValueError(f"it lacks {', '.join(absent)}")
+        raise ValueError(f"missing {', '.join(absent)}")
     return found
 
 
 def without_none(value: Any) -> Any:
-    """Drop empty settings: TOML has no null."""
+    """Return a value without the entries that are None, which TOML cannot represent."""
     if isinstance(value, Mapping):
         return {k: without_none(v) for k, v in value.items() if v is not None}
     return [without_none(v) for v in value] if isinstance(value, list | tuple) else value

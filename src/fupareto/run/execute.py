@@ -1,4 +1,4 @@
-"""The way of every run: a trial of the method, the memory check, the run directory, and the loop."""
+"""Execution of a run: checks of method and memory, the run directory, and the loop."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -20,7 +20,7 @@ from fupareto.run.in_memory import MemoryRun
 from fupareto.run.loop import Outcome, Watch
 from fupareto.run.start import Start
 
-Progress = Callable[[str, int], AbstractContextManager[Watch | None]]  # of a title and a number of rounds
+Progress = Callable[[str, int], AbstractContextManager[Watch | None]]  # of (title, number of rounds)
 
 
 def no_progress(title: str, rounds: int) -> AbstractContextManager[None]:
@@ -29,22 +29,22 @@ def no_progress(title: str, rounds: int) -> AbstractContextManager[None]:
 
 
 def silent(text: str) -> None:
-    """Say nothing."""
+    """Discard a remark."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a run is carried out, and where it is kept.
+    """Settings of a run that do not depend on the method.
 
     Attributes:
-        seed: Everything random comes from it.
-        out: The run directory; None keeps the run in memory.
-        resume: Continue the run that ``out`` holds.
-        measure_every: Rounds from one measurement of the model to the next; 0 measures the last model of a stage.
-        progress: How rounds are shown while they run.
-        say: Where remarks go.
-        config: What config.toml says; by default the method, the seed and where the model comes from.
-        facts: What summary.json says besides numbers: name, method, dataset, model.
+        seed: Seed of all random choices.
+        out: Run directory; None keeps the run in memory.
+        resume: Continue the run in ``out``.
+        measure_every: Rounds between measurements of the model; 0 measures only the last model of a stage.
+        progress: Display of the rounds.
+        say: Function that shows a remark.
+        config: Content of config.toml.
+        facts: Entries of summary.json that are not measured, such as name, method, dataset and model.
     """
 
     seed: int = 0
@@ -59,24 +59,32 @@ class Settings:
 
 @dataclass(frozen=True)
 class _Work:
+    """A method and its inputs."""
+
     method: Method
     federation: Federation
     start: Start
     request: Request | None
-    about: Request | None  # what models are measured against
+    about: Request | None  # request against which models are measured
 
 
 def train(
     federation: Federation, start: Start, method: Method, settings: Settings, *, about: Request | None, plan: Plan
 ) -> Outcome:
-    """Train a model into its place; it is measured against ``about``, a request to come.
+    """Train a model.
 
-    What ``plan`` names is recorded into the run directory on the way.
+    Args:
+        federation: The clients.
+        start: Model to start from.
+        method: Training method.
+        settings: Settings of the run.
+        about: Later request against which the model is already measured.
+        plan: History to record in the run directory.
     """
     try:
         method.init(federation, start.w, None, settings.seed)
     except ValueError as error:
-        raise UserError(f"method '{method.name}' cannot train a model: {error}; FedAvg can") from error
+        raise UserError(f"method '{method.name}' cannot train a model: {error}; use FedAvg") from error
     budget.check(method, federation, 0, len(federation.ids))
     place = _place(settings, None)
     if not place.finished and place.path is not None:
@@ -85,24 +93,34 @@ def train(
 
 
 def answer(federation: Federation, start: Start, request: Request, method: Method, settings: Settings) -> Outcome:
-    """Answer a request into its place; parts of clients that it names are virtual clients of the federation already."""
+    """Answer a request.
+
+    Args:
+        federation: The clients, already divided for the request.
+        start: Model that is to forget.
+        request: What must be forgotten.
+        method: Unlearning method.
+        settings: Settings of the run.
+    """
     if start.history is not None:
         federation = WithHistory(federation, start.history)
     sides = request.sides(federation.ids)
-    if settings.out is not None:  # a request that the method cannot answer should leave nothing behind
+    if settings.out is not None:  # raise for a request that the method cannot answer before a directory is created
         method.init(federation, start.w, request, settings.seed)
     budget.check(method, federation, *map(len, sides))
     place = _place(settings, request)
     begun = place.load_model("initial")
     if begun is not None and not torch.equal(federation.layout.flat(begun), start.w.cpu()):
         raise UserError(
-            f"{settings.out} began from another initial model; resume it with that one, or choose another directory"
+            f"cannot resume {settings.out}: it started from another initial model; resume it with that model, or "
+            "choose another directory"
         )
     title = "retraining" if method.name == "retrain" else "unlearning"
     return _run(title, _Work(method, federation, start, request, request), place, settings)
 
 
 def _place(settings: Settings, request: Request | None) -> Run | MemoryRun:
+    """Create or open the storage of the run."""
     asked = request.to_json() if request else None
     if settings.out is None:
         return MemoryRun(settings.config, asked)
@@ -110,7 +128,7 @@ def _place(settings: Settings, request: Request | None) -> Run | MemoryRun:
 
 
 def _run(title: str, work: _Work, place: Run | MemoryRun, settings: Settings) -> Outcome:
-    """Step the method to its end, unless that was done before."""
+    """Run the method to its end, unless the run is already finished."""
     federation, about = work.federation, work.about
     if place.finished:
         sides = about.sides(federation.ids) if about else ((), federation.ids)

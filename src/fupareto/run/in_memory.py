@@ -1,4 +1,4 @@
-"""A run without a directory, for programs that keep the result themselves."""
+"""Storage of a run in memory, for programs that do not need a run directory."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -11,9 +11,14 @@ T = TypeVar("T")
 
 
 class MemoryRun:
-    """The records, models and results of a run directory, kept in memory."""
+    """In-memory counterpart of a run directory.
 
-    path = None  # nothing is written
+    Args:
+        config: Content of config.toml.
+        request: Content of request.json; None for a training run.
+    """
+
+    path = None  # no directory
 
     def __init__(self, config: Mapping[str, Any] | None = None, request: Mapping[str, Any] | None = None) -> None:
         self.config: dict[str, Any] = without_none(config or {})
@@ -25,27 +30,27 @@ class MemoryRun:
 
     @property
     def trains(self) -> bool:
-        """Whether the run answers no request."""
+        """Return whether the run is a training run, without a request."""
         return not self.request
 
     @property
     def finished(self) -> bool:
-        """Whether the run has a result."""
+        """Return whether the run is finished: it has a summary."""
         return bool(self.summary)
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Keep a round's record."""
+        """Append the record of a round."""
         self._rounds.append(dict(record))
 
     def rounds(self) -> list[dict[str, Any]]:
-        """Return the records."""
+        """Return the records of all rounds."""
         return self._rounds
 
     def save_state(self, state: Any) -> None:
-        """Drop it: nothing to resume from."""
+        """Do nothing; a run in memory has no checkpoints."""
 
     def load_state(self, cls: type[T]) -> T | None:
-        """Return None: a run in memory starts anew."""
+        """Return None; a run in memory has no checkpoints."""
         return None
 
     def save_model(self, stage: str, tensors: Mapping[str, Tensor]) -> None:
@@ -53,7 +58,7 @@ class MemoryRun:
         self._models[stage] = dict(tensors)
 
     def load_model(self, stage: str) -> dict[str, Tensor] | None:
-        """Return the model of a stage."""
+        """Return the model of a stage; None if the run has not reached the stage."""
         return self._models.get(stage)
 
     def save_results(self, summary: Mapping[str, Any], audit: Mapping[str, Any] | None) -> None:

@@ -1,4 +1,7 @@
-"""The loop: step a method, measure, write the run directory, resume. It knows nothing of any method."""
+"""Loop of a run: step the method, measure the model, write records and checkpoints, resume.
+
+The loop does not depend on any particular method.
+"""
 
 import logging
 import time
@@ -24,20 +27,27 @@ from fupareto.run.in_memory import MemoryRun
 log = logging.getLogger("fupareto")
 Sides = tuple[tuple[str, ...], tuple[str, ...]]  # forget set, retained set
 Watch = Callable[[dict[str, Any]], None]  # called with every round's record
-PATIENCE = 3  # rounds in a row that ruined everybody's model: training has diverged and nothing will bring it back
+PATIENCE = 3  # consecutive rounds without a usable answer after which a run stops
 
 
 @dataclass
 class Outcome:
-    """A finished run: its models, rounds and federation, ready to be measured."""
+    """Outcome of a run, before its models are measured for the summary.
+
+    Attributes:
+        federation: The clients, divided for the request.
+        place: Storage of records and models.
+        sides: Forget set and retained set.
+        part: Description of the forgotten data where they are not whole clients.
+    """
 
     federation: Federation
     place: Run | MemoryRun
     sides: Sides
-    part: str = ""  # the data that are to be forgotten, in words, when they are not whole clients
+    part: str = ""
 
     def model(self, stage: str) -> Tensor | None:
-        """Return the flat model of a stage."""
+        """Return the vector of a stage's model; None if the run has not reached the stage."""
         tensors = self.place.load_model(stage)
         return None if tensors is None else self.federation.layout.flat(tensors).to(self.federation.device)
 
@@ -54,10 +64,22 @@ def run(
     measure_every: int = 1,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Step ``method`` until it is done; a place that holds a checkpoint is continued from it.
+    """Step ``method`` until it is done, from the checkpoint in ``place`` if there is one.
 
-    Models are measured against ``about``, by default the request: training is watched for a request to come. With a
-    ``measure_every`` of 0 only the last model of a stage is.
+    Args:
+        method: The method.
+        federation: The clients, divided for the request.
+        w0: Vector of the model to start from.
+        request: What must be forgotten; None for a training.
+        seed: Seed of all random choices.
+        place: Storage of the run; by default memory.
+        about: Request against which models are measured; by default ``request``. A training is measured against the
+            request that will follow it.
+        measure_every: Rounds between measurements of the model; 0 measures only the last model of a stage.
+        watch: Function that is called with the record of every round.
+
+    Returns:
+        The outcome.
     """
     place = place or MemoryRun()
     about = about or request
@@ -68,7 +90,7 @@ def run(
             state = serial.moved(state, federation.device)
         else:
             state = method.init(federation, w0, request, seed)
-            if state.stage != "initial":  # training ends with the initial model, everything else starts with it
+            if state.stage != "initial":  # a training run ends with the initial model; other runs start with it
                 place.save_model("initial", federation.layout.named(w0))
             place.save_state(state)
         rounds = _Rounds(method, KeepingAnswers(federation), place, answered(place.rounds()))
@@ -91,17 +113,17 @@ def run(
 
 @dataclass
 class _Rounds:
-    """The rounds of a run, one after the other, and who has answered in them."""
+    """Rounds of a run, with a count of those without a usable answer."""
 
     method: Method
     federation: Federation
     place: Run | MemoryRun
     answered: set[str]  # clients that have given a usable answer so far
-    silent: int = 0  # rounds in a row in which nobody did
-    ruined: int = 0  # rounds in a row in which nobody did because all models had diverged
+    unanswered: int = 0  # consecutive rounds without a usable answer
+    diverged: int = 0  # consecutive rounds without a usable answer because all local models had diverged
 
     def next(self, state: State) -> tuple[State, dict[str, Any]]:
-        """Do one round and return the state after it, with its record."""
+        """Run one round and return the state after it, with its record."""
         traffic, start = self.federation.traffic, time.perf_counter()
         up, down = traffic.up, traffic.down
         present = Attendance(self.federation.at(state.round))
@@ -118,40 +140,40 @@ class _Rounds:
         if new := [i for i in self.federation.ids if i in present.answered - self.answered]:
             record[FIRST_ANSWERS] = new
         self.answered |= present.answered
-        nobody = bool(present.asked) and not present.answered
-        self.silent = self.silent + 1 if nobody else 0
-        self.ruined = self.ruined + 1 if nobody and diverged(record.get("missing", {})) else 0
+        failed = bool(present.asked) and not present.answered
+        self.unanswered = self.unanswered + 1 if failed else 0
+        self.diverged = self.diverged + 1 if failed and diverged(record.get("missing", {})) else 0
         return after, record
 
     def check(self, record: Mapping[str, Any]) -> None:
-        """Warn of a round in which nobody answered; give up where nobody ever has, or where training has diverged."""
-        if not self.silent:
+        """Warn of a round without a usable answer; stop a run that never had one, or whose training has diverged."""
+        if not self.unanswered:
             return
         last, reasons = record["round"], _reasons(record.get("missing", {}))
-        log.warning("round %d: no client gave a usable answer, so the model stays (%s)", last, reasons)
-        if self.ruined == PATIENCE and record["stage"] == "initial":
+        log.warning("round %d: no client gave a usable answer, so the model is unchanged (%s)", last, reasons)
+        if self.diverged == PATIENCE and record["stage"] == "initial":
             raise UserError(
-                f"training has diverged: in rounds {last - PATIENCE + 1} to {last} nobody's model"
-                f" could be used ({reasons}); train again, at a lower rate"
+                f"training has diverged: no client's model was usable in rounds {last - PATIENCE + 1} to {last} "
+                f"({reasons}); train again with a lower learning rate"
             )
-        if self.silent == PATIENCE and not self.answered:
+        if self.unanswered == PATIENCE and not self.answered:
             raise UserError(f"no client has given a usable answer in {PATIENCE} rounds, so the run stops: {reasons}")
 
 
 def _check_learnt(rounds: Sequence[Mapping[str, Any]], state: State, w0: Tensor) -> None:
-    """Refuse to call a run finished in which nobody ever answered, or a training that left the model as it was."""
+    """Refuse a run without a single usable answer, and a training that did not change the model."""
     asked = {i: why for record in rounds for i, why in (record.get("missing") or {}).items()}
     if asked and not answered(rounds):
         raise UserError(f"no client gave a usable answer in any of the {len(rounds)} rounds: {_reasons(asked)}")
     if state.stage == "initial" and rounds and torch.equal(state.w, w0.to(state.w.device)):
         raise UserError(
-            f"no client learnt anything in {len(rounds)} rounds of training: the model is the one it started from; "
-            "check the rate, and that the loss depends on the model's parameters"
+            f"{len(rounds)} rounds of training did not change the model; check the learning rate, and that the loss "
+            "depends on the model's parameters"
         )
 
 
 def _reasons(missing: Mapping[str, str]) -> str:
-    """Say why clients are missing, one client for every reason."""
+    """Return the reasons why clients are missing, each with one client as an example."""
     first: dict[str, str] = {}
     for i, why in missing.items():
         first.setdefault(why, i)
@@ -159,6 +181,6 @@ def _reasons(missing: Mapping[str, str]) -> str:
 
 
 def _glance(federation: Federation, w: Tensor, w0: Tensor, sides: Sides) -> dict[str, Any]:
-    """Return what a round's line says of the model it ended with."""
+    """Return the measurements of a model that go into the record of a round."""
     measured, _ = measure(federation, w, w0, *sides)
     return {key: measured[key] for key in ("asr", "r_acc", "r_acc_min", "forget_acc", "distance")}

@@ -1,4 +1,4 @@
-"""The start of a run: the model it begins with, and what is known of how that model came to be."""
+"""Start of a run: the initial model, and what is known of its training."""
 
 import os
 from collections.abc import Mapping
@@ -29,14 +29,14 @@ FORMS = (
 
 @dataclass(frozen=True)
 class Start:
-    """The model that a run begins with.
+    """Initial model of a run, with its origin.
 
     Attributes:
-        w: The flat model.
-        left: Clients that an earlier request made it forget; they take part no more.
-        history: What was recorded of its training, for methods that need it.
-        training: How it was trained, where that is known.
-        source: The run directory it comes from, if it comes from one.
+        w: Vector of the model.
+        left: Clients that the model has already forgotten; they no longer take part.
+        history: Recorded history of its training, for methods that need it.
+        training: Settings of its training; None where they are not known.
+        source: Run directory that the model comes from; None where there is none.
     """
 
     w: Tensor
@@ -47,7 +47,14 @@ class Start:
 
 
 def start_from(layout: Layout, w0: Any, what: str = "w0") -> Start:
-    """Read a model in any of the forms that users have it in; ``what`` names the argument in messages."""
+    """Return the start of a run from a model.
+
+    Args:
+        layout: Layout of the federation's model.
+        w0: An nn.Module, its state dict, a flat tensor, the path of a .safetensors file, a run or the path of its
+            directory, or a Start, which is returned as it is.
+        what: Name of the argument in error messages.
+    """
     if isinstance(w0, Start):
         return w0
     if isinstance(w0, str | os.PathLike):
@@ -70,23 +77,23 @@ def start_from(layout: Layout, w0: Any, what: str = "w0") -> Start:
             f"the model {what} has shape {tuple(w.shape)}, but the federation's model has {layout.size} numbers"
         )
     if not bool(torch.isfinite(w).all()):
-        raise UserError(f"the model {what} has numbers that are not finite; train it again, at a lower rate")
+        raise UserError(f"the model {what} contains NaN or infinity; train it again with a lower learning rate")
     return Start(w)
 
 
 def kept_model(layout: Layout, place: Place) -> Tensor:
-    """Return the flat model that a finished run keeps."""
+    """Return the vector of the final model of a finished run."""
     if not place.finished:
-        raise UserError(f"{place.path} is not finished; continue it first, with the command or call that began it")
+        raise UserError(f"{place.path} is not finished; continue it with --resume, or resume=True in Python, first")
     stage = place.summary["final"]
     tensors = place.load_model(stage)
     if tensors is None:
-        raise UserError(f"{place.path} has no model {stage}.safetensors; make the run again in another directory")
+        raise UserError(f"{place.path} has no {stage}.safetensors; repeat the run in another directory")
     return layout.flat(tensors)
 
 
 def training_of(place: Place) -> FedAvg | None:
-    """Return how the model that a run began with, or trained, was trained; None where the run does not say."""
+    """Return the settings with which the initial model of a run was trained; None where the run does not say."""
     config, known = place.config, {f.name for f in fields(FedAvg)}
     raw: Any = config.get("training") or config.get("experiment", {}).get("train")
     if raw is None and place.trains and config.get("method", {}).get("name") == FedAvg.name:
@@ -94,18 +101,19 @@ def training_of(place: Place) -> FedAvg | None:
     try:
         return None if raw is None else FedAvg(**{k: v for k, v in raw.items() if k in known})
     except (TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"the settings of training in {place.path}/config.toml are damaged: {error}") from error
+        raise UserError(f"the training settings in {place.path}/config.toml are damaged: {error}") from error
 
 
 def _after(layout: Layout, place: Place) -> Start:
-    """Return the start after a finished run: its kept model, its history, and who has left before."""
+    """Return the start from a finished run: its final model, its history and the clients that it has forgotten."""
     w, left = kept_model(layout, place), tuple[str, ...]()
     if not place.trains:
         earlier = Request.from_json(place.request)
         if earlier.partial:
             raise UserError(
-                f"{place.path} forgot {earlier.words()}; a further request can only follow one for clients. With a "
-                "federation that no longer holds these data, start from its .safetensors file"
+                f"cannot start from {place.path}, which forgot {earlier.words()}: only a run that forgot whole clients "
+                "can be followed by another request. Remove these data from the federation, and start from the "
+                ".safetensors file of the run"
             )
         left = (*earlier.left, *earlier.clients)
     history = None if place.path is None else History.open(place.path / "history")
@@ -113,6 +121,7 @@ def _after(layout: Layout, place: Place) -> Start:
 
 
 def _file(path: Path) -> dict[str, Tensor]:
+    """Read a .safetensors file."""
     try:
         return safetensors.torch.load_file(path)
     except (OSError, safetensors.SafetensorError) as error:

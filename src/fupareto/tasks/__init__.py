@@ -1,1 +1,1 @@
-"""What clients minimise: losses by name."""
+"""Losses that clients minimise, by name."""

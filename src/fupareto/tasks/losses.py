@@ -1,8 +1,8 @@
-"""Which loss does a client minimise? Losses are specs with a name, so that they cross a network.
+"""Losses that clients minimise. A loss is specified by name and options, so that it can be sent over a network.
 
-Every loss maps logits ``(batch, classes)`` and labels ``(batch,)`` to one value per sample; a client's
-objective is the mean over its data. ``ce`` is what retained clients minimise; the others are minimised by
-clients that want to be forgotten. Some compare with another model's logits on the same inputs, the reference's.
+Every loss maps logits ``(batch, classes)`` and labels ``(batch,)`` to one value per sample; a client's objective is the
+mean over its data. Retained clients minimise ``ce``, forget clients one of the others. Some losses also use the logits
+of a reference model on the same inputs.
 """
 
 import math
@@ -24,8 +24,15 @@ def ce(logits: Tensor, labels: Tensor) -> Tensor:
 def mbs(logits: Tensor, labels: Tensor, delta: float = 1e-3, form: str = "separating") -> Tensor:
     """Minimum Boundary Shift, eq. (3): ReLU(z_c - z_next ± delta), z_next the largest other logit.
 
-    The paper prints ``- delta``, which is content with samples still predicted as c by up to delta. Its text
-    asks for separation, so the default adds delta: loss zero means that the label is not predicted any more.
+    The paper prints ``- delta``, with which the loss is zero for samples still predicted as c by a margin of up to
+    delta. Its text asks for separation, so the default adds delta: a loss of zero means that the label is no longer
+    predicted.
+
+    Args:
+        logits: (batch, classes).
+        labels: (batch,).
+        delta: Margin.
+        form: ``"separating"`` adds delta; ``"printed"`` subtracts it.
     """
     target = logits.gather(1, labels[:, None]).squeeze(1)
     runner_up = logits.scatter(1, labels[:, None], -math.inf).max(1).values
@@ -38,7 +45,7 @@ def uce(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def kl(logits: Tensor, labels: Tensor, direction: str = "uniform") -> Tensor:
-    """Divergence from the uniform distribution: KL(uniform || p), or KL(p || uniform) as ``direction="model"``."""
+    """Divergence from the uniform distribution: KL(uniform || p), or KL(p || uniform) with ``direction="model"``."""
     log_p = F.log_softmax(logits, 1)
     if direction == "uniform":
         return -log_p.mean(1) - math.log(logits.shape[1])
@@ -51,9 +58,10 @@ def ascent(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def npo(logits: Tensor, labels: Tensor, reference: Tensor, b: float = 1.0) -> Tensor:
-    """Negative preference: (2/b) log(1 + (p_y / p_y of the reference)^b), flat once the label is unlikely.
+    """Negative preference optimisation: (2/b) log(1 + (p_y / q_y)^b), q the probabilities of the reference model.
 
-    The reference's probability is taken to be at least 1e-6: a sample that it never knew has nothing to lose.
+    The loss is flat once the label is unlikely. q_y is clamped to at least 1e-6, for samples that the reference model
+    does not predict.
     """
     log_p = F.log_softmax(logits, 1).gather(1, labels[:, None]).squeeze(1)
     log_q = F.log_softmax(reference, 1).gather(1, labels[:, None]).squeeze(1).clamp(min=math.log(1e-6))
@@ -61,11 +69,11 @@ def npo(logits: Tensor, labels: Tensor, reference: Tensor, b: float = 1.0) -> Te
 
 
 def imitate(logits: Tensor, labels: Tensor, reference: Tensor) -> Tensor:
-    """Cross-entropy with the labels that the reference would give; the data's own labels are not looked at."""
+    """Cross-entropy with the labels that the reference model predicts; ``labels`` is not used."""
     return ce(logits, reference.argmax(1))
 
 
-REFERENCED = ("npo", "imitate")
+REFERENCED = ("npo", "imitate")  # losses that use the logits of a reference model
 _LOSSES: dict[str, tuple[Callable[..., Tensor], dict[str, Any]]] = {
     "ce": (ce, {}),
     "mbs": (mbs, {"delta": float, "form": ("separating", "printed")}),
@@ -78,7 +86,16 @@ _LOSSES: dict[str, tuple[Callable[..., Tensor], dict[str, Any]]] = {
 
 
 class Loss:
-    """A loss by name, e.g. ``Loss("mbs", delta=1e-3)``."""
+    """A loss by name, e.g. ``Loss("mbs", delta=1e-3)``.
+
+    Args:
+        name: ``ce``, ``mbs``, ``uce``, ``kl``, ``ascent``, ``npo`` or ``imitate``.
+        **options: Options of the loss: ``delta`` and ``form`` of ``mbs``, ``direction`` of ``kl``, ``b`` of ``npo``.
+
+    Attributes:
+        name: Name of the loss.
+        options: Options that were given.
+    """
 
     def __init__(self, name: str, **options: float | str) -> None:
         if name not in _LOSSES:
@@ -96,15 +113,15 @@ class Loss:
 
     @property
     def referenced(self) -> bool:
-        """Return whether the loss needs the logits of a reference model."""
+        """Whether the loss needs the logits of a reference model."""
         return self.name in REFERENCED
 
     def __call__(self, logits: Tensor, labels: Tensor, reference: Tensor | None = None) -> Tensor:
-        """Return the loss of every sample."""
+        """Return the loss of every sample; ``reference`` is the logits of the reference model."""
         if not self.referenced:
             return self._function(logits, labels, **self.options)
         if reference is None:
-            raise UserError(f"loss '{self.name}' compares with a reference model, and none was given")
+            raise UserError(f"loss '{self.name}' needs the logits of a reference model, and none were given")
         return self._function(logits, labels, reference, **self.options)
 
     def __repr__(self) -> str:

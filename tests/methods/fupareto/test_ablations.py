@@ -16,7 +16,7 @@ from fupareto.methods.registry import find, presets
 from fupareto.pareto import Array
 from fupareto.tasks.losses import Loss
 
-from ..quadratics import conflict, cosine, story, walk
+from ..quadratics import QuadraticFederation, conflict, cosine, hinge, quadratic, story, vector, walk
 
 FORGET, RETAINED = ("u1", "u2"), ("r1", "r2", "r3")
 MBS, CE = Loss("mbs", delta=1e-3, form="separating"), Loss("ce")
@@ -187,3 +187,21 @@ def test_m1_goes_on_when_nobody_who_stays_answers() -> None:
     (before, after) = walk(method, federation, torch.zeros(6), ["u1", "u2"])
     assert not torch.equal(before.w, after.w)
     assert set(after.record["missing"]) == {"r1", "r2", "r3"}
+
+
+def test_m1_stays_while_no_forget_client_answers() -> None:
+    federation = conflict()
+    federation.absent = set(FORGET)
+    before, after = walk(method("m1", rounds=1), federation, torch.zeros(6), FORGET)
+    assert torch.equal(before.w, after.w)
+    assert after.record["step"] is None
+    assert set(after.record["missing"]) == set(FORGET)
+    assert not after.record["forgotten"]
+
+
+def test_m1_stays_where_everybody_is_forgotten() -> None:
+    clients = QuadraticFederation(2, u=hinge([1.0, 0.0], 1.0), r=quadratic([1.0, 1.0], [1.0, 1.0]))
+    before, after = walk(method("m1", rounds=1), clients, vector(0.0, 0.0), ["u"])
+    assert torch.equal(before.w, after.w)
+    assert after.record["losses"]["u"] == 0.0
+    assert after.record["step"] is None

@@ -113,6 +113,8 @@ def test_every_option_has_a_case() -> None:
         ({"lr": float("nan")}, "lr"),
         ({"s": -1}, "s must lie"),
         ({"recovery_rounds": -1}, "recovery_rounds"),
+        ({"expansion_harm": -0.1}, "expansion_harm"),
+        ({"forgotten_loss": -1e-9}, "forgotten_loss"),
         *(({"participation": value}, "participation") for value in (0.0, -0.5, 1.01, float("nan"))),
         *(({"beta": value}, "beta") for value in (0.0, 1.0, -0.1, 2.0)),
     ],

@@ -54,7 +54,9 @@ def test_digits_improvement_fails_expansion_acts_improvement_resumes(digits: Run
 
 def test_digits_expansion_is_orthogonal_to_every_retained_gradient(digits: Run) -> None:
     clients, states = digits
-    for before, after in pairs(states, "E"):
+    found = pairs(states, "E")
+    assert found
+    for before, after in found:
         for gradient in gradients(clients, before.w, before.retained, Loss("ce")):
             assert abs(cosine(after.w - before.w, gradient)) <= 1e-5
         assert all(abs(after.record["cosines"][r]) <= 1e-5 for r in before.retained)

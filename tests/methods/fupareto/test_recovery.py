@@ -172,10 +172,11 @@ def test_at_w0_there_is_no_anchor(recovery: str) -> None:
 def test_without_a_search_every_round_takes_the_rate() -> None:
     clients = federation()
     states = walk(method("none", recovery_search=False, recovery_lr=0.05), clients, ZERO, ["u"])
-    for before, after in pairwise(states):
-        if after.phase == "recover":
-            assert after.record["step"] == after.record["lr"] == 0.05 * 0.999**before.round
-            assert after.record["tried"] == []
+    found = [(before, after) for before, after in pairwise(states) if after.phase == "recover"]
+    assert len(found) == 6
+    for before, after in found:
+        assert after.record["step"] == after.record["lr"] == 0.05 * 0.999**before.round
+        assert after.record["tried"] == []
 
 
 def test_recovery_rounds_are_counted_from_the_switch() -> None:

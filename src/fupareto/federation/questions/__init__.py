@@ -1,4 +1,4 @@
-"""What a server can ask a client, how the client answers, and whether the answer can be used."""
+"""Questions that a server can ask a client, with the client-side answers and their checks."""
 
 from fupareto.federation.questions.base import ANSWERS, QUESTIONS, Answer, Failure, Question, diverged, flaw
 from fupareto.federation.questions.fedau import TrainHead

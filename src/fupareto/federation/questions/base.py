@@ -1,8 +1,8 @@
-"""Questions and answers: what a server can ask a client, and what may come back.
+"""Base classes of questions and answers.
 
-A question is a frozen dataclass that crosses a network as it is. Its class says how a client answers it (``answer``,
-which runs where the data are) and whether an answer can be used (``flaw``, which runs on the server). A method with a
-computation of its own on the client defines one more subclass of :class:`Question`.
+A question is a frozen dataclass that can be sent over a network. It defines how a client answers it (``answer``, which
+runs on the client) and whether an answer can be used (``flaw``, which runs on the server). A method with its own
+computation on the client defines a subclass of :class:`Question`.
 """
 
 from abc import ABC, abstractmethod
@@ -16,15 +16,15 @@ from torch import Tensor, nn
 
 from fupareto.federation.request import Splits
 
-QUESTIONS: dict[str, type["Question"]] = {}  # by class name, for engines that rebuild them from bytes
+QUESTIONS: dict[str, type["Question"]] = {}  # by class name, for engines that deserialise them
 ANSWERS: dict[str, type["Answer"]] = {}
 
-NUMBERS = "answered with numbers"  # the start of every reason that tells of a model that has diverged
-LARGEST = 1e10  # no weight and no derivative of a working model is beyond it, and one such client ruins a mean
+NUMBERS = "answered with numbers"  # prefix of the reasons that mean a diverged model
+LARGEST = 1e10  # larger weights and gradients are rejected as diverged
 
 
 def _register(known: dict[str, Any], cls: type) -> None:
-    """Enter a class under its name, which two classes cannot share: the name is what crosses the network."""
+    """Register a class by its name, which identifies it in messages and must be unique."""
     before = known.setdefault(cls.__name__, cls)
     if (before.__module__, before.__qualname__) != (cls.__module__, cls.__qualname__):
         raise TypeError(f"{cls.__name__} already exists in {before.__module__}; choose another name")
@@ -32,14 +32,18 @@ def _register(known: dict[str, Any], cls: type) -> None:
 
 
 class Answer:
-    """What a client sends back; subclasses are frozen dataclasses."""
+    """Base class of answers; subclasses are frozen dataclasses."""
 
     def __init_subclass__(cls) -> None:
         _register(ANSWERS, cls)
 
 
 class Question(ABC):
-    """What a server asks of one client; subclasses are frozen dataclasses."""
+    """Base class of questions; subclasses are frozen dataclasses.
+
+    Attributes:
+        answered_by: Class of the answers.
+    """
 
     answered_by: ClassVar[type[Answer]]
 
@@ -49,22 +53,33 @@ class Question(ABC):
 
     @abstractmethod
     def answer(self, module: nn.Module, splits: Splits, client: str) -> Answer:
-        """Answer on the client: ``module`` is scratch space, ``splits`` are the client's data."""
+        """Return the answer; runs on the client.
+
+        Args:
+            module: A module of the federation's model, whose weights may be overwritten.
+            splits: The client's data.
+            client: The client's id.
+        """
 
     @abstractmethod
     def flaw(self, answer: Any, size: int) -> str | None:
-        """Return why an answer of the right type cannot be used, or None; ``size`` is that of the model's vector."""
+        """Return why an answer cannot be used, or None if it can; runs on the server.
+
+        Args:
+            answer: An answer of type ``answered_by``.
+            size: Number of parameters of the model.
+        """
 
 
 @dataclass(frozen=True)
 class Failure(Answer):
-    """No usable answer, and why."""
+    """No usable answer, with the reason."""
 
     reason: str
 
 
 def flaw(question: Question, answer: Answer, size: int) -> str | None:
-    """Return why an answer cannot be used, whatever foreign code has put into it; None if it can."""
+    """Return why an answer from a client cannot be used; None if it can. Malformed answers raise no exception."""
     if isinstance(answer, Failure):
         return answer.reason
     try:
@@ -76,7 +91,7 @@ def flaw(question: Question, answer: Answer, size: int) -> str | None:
 
 
 def flaw_of_vector(vector: Any, size: int) -> str | None:
-    """Return what is wrong with a model or a gradient: its shape, its type, or numbers that are not plausible."""
+    """Return why a model or gradient cannot be used (its shape, type, or values); None if it can."""
     if not isinstance(vector, Tensor) or tuple(vector.shape) != (size,):
         return f"answered with shape {tuple(getattr(vector, 'shape', ()))}, not ({size},)"
     if vector.dtype != torch.float32:
@@ -90,5 +105,5 @@ def flaw_of_vector(vector: Any, size: int) -> str | None:
 
 
 def diverged(missing: Mapping[str, str]) -> bool:
-    """Return whether everybody who is missing answered, with numbers of a model that has diverged."""
+    """Return whether all missing clients answered with values of a diverged model."""
     return bool(missing) and all(reason.startswith(NUMBERS) for reason in missing.values())

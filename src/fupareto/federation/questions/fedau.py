@@ -1,4 +1,4 @@
-"""FedAU on the client: a second last layer, trained towards wrong labels."""
+"""FedAU on the client: training of a second last layer towards wrong labels."""
 
 from dataclasses import dataclass
 
@@ -17,11 +17,18 @@ from fupareto.randomness import stream
 
 @dataclass(frozen=True)
 class TrainHead(TrainingQuestion):
-    """Train another last layer on the features that ``w`` computes, towards wrong labels; the features stay fixed.
+    """Train a second last layer towards wrong labels, on the fixed features of ``w``.
 
-    ``head`` is the layer's part of a model's vector. A sample's wrong label is drawn once, by ``label_seed`` and the
-    client, uniformly over the other classes. FedAU trains the features with both heads. Here they learn from the first
-    one alone, so that recording what FedAU needs does not change the model that is trained.
+    A sample's wrong label is drawn once, uniformly over the other classes. FedAU trains the features with both heads;
+    here only the first head trains them, so that recording for FedAU does not change the trained model.
+
+    Attributes:
+        w: The model (parameters,).
+        head: The second head, flat.
+        lr: Learning rate.
+        epochs: Local epochs.
+        batch_size: Batch size.
+        label_seed: Seed of the wrong labels.
     """
 
     w: Tensor
@@ -32,7 +39,7 @@ class TrainHead(TrainingQuestion):
     label_seed: int
 
     def answer(self, module: nn.Module, splits: Splits, client: str) -> Trained:
-        """Return the second head after the epochs."""
+        """Return the trained second head."""
         x, y = splits["train"]
         head = Layout.of(module).head()
         parameters.write(module, self.w)
@@ -47,11 +54,11 @@ class TrainHead(TrainingQuestion):
         return Trained(w.detach(), len(y))
 
     def flaw(self, answer: Trained, size: int) -> str | None:
-        """Return what is wrong with a vector of the last layer's size."""
+        """Return why the second head cannot be used, or None."""
         return super().flaw(answer, self.head.numel())
 
 
 def wrong_labels(y: Tensor, classes: int, seed: int, client: str) -> Tensor:
-    """Return for every sample another class than its own, drawn uniformly, the same at every call."""
+    """Return for every sample a random class other than its own, the same at every call."""
     offset = stream(seed, "wrong labels", client).integers(1, classes, size=len(y))
     return (y + torch.from_numpy(np.asarray(offset, np.int64)).to(y.device)) % classes

@@ -1,4 +1,4 @@
-"""FedEditor on the client: representations pulled to the nearest wrong class."""
+"""FedEditor on the client: editing of representations towards the nearest wrong class."""
 
 import itertools
 from collections.abc import Iterator
@@ -17,10 +17,18 @@ from fupareto.parameters import Layout
 
 @dataclass(frozen=True)
 class Edit(TrainingQuestion):
-    """Pull representations to the nearest wrong class, staying near ``reference``.
+    """Pull representations to the nearest wrong class, close to a reference model.
 
-    ``tau`` is the temperature of the alignment, ``mu`` the weight of the distance to ``reference``; with ``keep`` the
-    outputs on held-out data are kept near those of ``reference``.
+    Attributes:
+        w: The model (parameters,).
+        reference: The reference model (parameters,).
+        tau: Temperature of the alignment.
+        mu: Weight of the distance to ``reference``.
+        keep: Whether to preserve the outputs of ``reference`` on held-out data.
+        lr: Learning rate.
+        epochs: Local epochs.
+        batch_size: Batch size.
+        seed: Seed of random operations such as dropout.
     """
 
     w: Tensor
@@ -44,7 +52,7 @@ class Edit(TrainingQuestion):
         assert reference is not None
         known, centroids = class_centroids(module, held_x, held_y)
         targets = nearest_wrong(features_of(module, x), y, known, centroids)
-        usable = targets >= 0  # a sample all of whose known classes are its own has nowhere to go
+        usable = targets >= 0  # samples without another known class are left out
         x, targets = x[usable], targets[usable]
         parameters.write(module, self.w)
         weights, start = parameters.trainable(module), Layout.of(module).named(self.reference)
@@ -70,14 +78,14 @@ class Edit(TrainingQuestion):
 
 
 def class_centroids(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the classes that occur and the mean of their features, the module as it is."""
+    """Return the classes that occur in ``y`` and the means of their features."""
     features = features_of(module, x)
     known = torch.unique(y)
     return known, torch.stack([features[y == k].mean(0) for k in known])
 
 
 def nearest_wrong(features: Tensor, labels: Tensor, known: Tensor, centroids: Tensor) -> Tensor:
-    """Return the position of the nearest centroid of another class than the sample's; -1 where there is none."""
+    """Return the position of the nearest centroid of another class, per sample; -1 if there is none."""
     distance = torch.cdist(features, centroids)
     distance[labels[:, None] == known[None, :]] = torch.inf
     nearest = distance.argmin(1)

@@ -1,4 +1,4 @@
-"""FUPGA on the client: local training that stays within a ball."""
+"""FUPGA on the client: local training projected into a ball."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,20 @@ from fupareto.tasks.losses import Loss
 
 @dataclass(frozen=True)
 class TrainWithin(TrainingQuestion):
-    """Train locally from ``w`` by SGD with momentum, never further than ``radius`` from ``center``."""
+    """Train locally by SGD with momentum, projected into a ball.
+
+    Attributes:
+        w: The model to train from (parameters,).
+        center: Center of the ball (parameters,).
+        radius: Radius of the ball.
+        loss: Loss to minimise.
+        lr: Learning rate.
+        momentum: Momentum of SGD.
+        clip: Largest norm of a batch's gradient.
+        epochs: Local epochs.
+        batch_size: Batch size.
+        seed: Seed of random operations such as dropout.
+    """
 
     w: Tensor
     center: Tensor
@@ -23,13 +36,13 @@ class TrainWithin(TrainingQuestion):
     loss: Loss
     lr: float
     momentum: float
-    clip: float  # largest norm of a batch's gradient
+    clip: float
     epochs: int
     batch_size: int
     seed: int
 
     def answer(self, module: nn.Module, splits: Splits, client: str) -> Trained:
-        """Return the local model; after every step a model outside the ball goes back to its surface (eq. 6)."""
+        """Return the local model; after every step it is projected into the ball (eq. 6 of the FUPGA paper)."""
         x, y = splits["train"]
         layout = Layout.of(module)
         w, velocity = self.w.clone(), torch.zeros_like(self.w)
@@ -48,6 +61,6 @@ class TrainWithin(TrainingQuestion):
 
 
 def into_ball(w: Tensor, center: Tensor, radius: float) -> Tensor:
-    """Return the point of the ball that is nearest to ``w``."""
+    """Return the point of the ball nearest to ``w``."""
     distance = float((w - center).norm())
     return w if distance <= radius else center + (radius / distance) * (w - center)

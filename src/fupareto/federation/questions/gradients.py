@@ -1,4 +1,4 @@
-"""Losses and gradients at a model, and losses along a direction."""
+"""Questions for losses and gradients at a model, and for losses along a direction."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,7 +16,13 @@ from fupareto.tasks.losses import Loss
 
 @dataclass(frozen=True)
 class LossAndGradient(Answer):
-    """A local objective and its gradient, summed over ``steps`` batches (1 for a full gradient)."""
+    """A local loss and its gradient.
+
+    Attributes:
+        loss: Mean loss over the training data.
+        gradient: The gradient (parameters,).
+        steps: Number of batches summed in the gradient; 1 for a full gradient.
+    """
 
     loss: float
     gradient: Tensor
@@ -24,12 +30,12 @@ class LossAndGradient(Answer):
 
 
 class GradientQuestion(Question, abstract=True):
-    """A question that is answered by a loss and a gradient."""
+    """Base class of questions that are answered by a loss and a gradient."""
 
     answered_by: ClassVar[type[Answer]] = LossAndGradient
 
     def flaw(self, answer: LossAndGradient, size: int) -> str | None:
-        """Return what is wrong with the gradient, the loss or the number of steps."""
+        """Return why the gradient, the loss or the number of steps cannot be used, or None."""
         if reason := flaw_of_vector(answer.gradient, size):
             return reason
         if np.isfinite(answer.loss) and answer.steps >= 1:
@@ -39,7 +45,15 @@ class GradientQuestion(Question, abstract=True):
 
 @dataclass(frozen=True)
 class Gradient(GradientQuestion):
-    """Full local loss and gradient at ``w``, the module in ``mode`` ("eval", or "train" with dropout active)."""
+    """Loss and full gradient at ``w``.
+
+    Attributes:
+        w: The model (parameters,).
+        loss: The loss.
+        mode: Mode of the module, "eval", or "train" with dropout active.
+        seed: Seed of random operations in mode "train".
+        reference: Reference model, for losses that use one.
+    """
 
     w: Tensor
     loss: Loss
@@ -66,19 +80,30 @@ class Gradient(GradientQuestion):
 
 @dataclass(frozen=True)
 class PseudoGradient(GradientQuestion):
-    """Loss at ``w`` and (w - w_i) / lr after local epochs of SGD: roughly the sum of the batch gradients."""
+    """Loss at ``w`` and pseudo-gradient (w - w_i) / lr after local SGD, about the sum of the batch gradients.
+
+    Attributes:
+        w: The model (parameters,).
+        loss: The loss.
+        lr: Learning rate.
+        epochs: Local epochs.
+        batch_size: Batch size.
+        mode: Mode of the module for the loss; local epochs run in mode "train".
+        seed: Seed of random operations in mode "train".
+        reference: Reference model, for losses that use one.
+    """
 
     w: Tensor
     loss: Loss
     lr: float
     epochs: int
     batch_size: int
-    mode: str = "eval"  # of the loss; the epochs run in train mode
+    mode: str = "eval"
     seed: int = 0
     reference: Tensor | None = None
 
     def answer(self, module: nn.Module, splits: Splits, client: str) -> LossAndGradient:
-        """Return the loss before the epochs, and what they moved."""
+        """Return the loss before local SGD, and the pseudo-gradient."""
         x, y = splits["train"]
         reference = logits_of(self.reference, module, x)
         parameters.write(module, self.w)
@@ -100,7 +125,16 @@ class Losses(Answer):
 
 @dataclass(frozen=True)
 class TrialLosses(Question):
-    """Loss at ``w - step · direction`` for every step, forward passes only."""
+    """Losses at ``w - step · direction`` for every trial step, by forward passes only.
+
+    Attributes:
+        w: The model (parameters,).
+        direction: The direction (parameters,).
+        steps: The trial steps.
+        loss: The loss.
+        mode: Mode of the module, "eval", or "train" with dropout active.
+        seed: Seed of random operations in mode "train".
+    """
 
     answered_by: ClassVar[type[Answer]] = Losses
 
@@ -122,7 +156,7 @@ class TrialLosses(Question):
         return Losses(losses=tuple(losses))
 
     def flaw(self, answer: Losses, size: int) -> str | None:
-        """Return whether there is not one number per step."""
+        """Return why the losses cannot be used, or None: there must be one per step."""
         if np.array(answer.losses, np.float64).shape != (len(self.steps),):
             return f"answered {len(answer.losses)} losses for {len(self.steps)} trial steps"
         return None

@@ -1,4 +1,4 @@
-"""Measurements of a model on a client's data: counts by split, and outputs per sample for audits."""
+"""Questions that measure a model on a client's data: counts by split, and outputs per sample for audits."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,16 +15,18 @@ from fupareto.federation.request import Splits
 
 @dataclass(frozen=True)
 class Evaluated(Answer):
-    """Split -> samples, right answers and mean cross-entropy."""
+    """Number of samples, correct predictions and mean cross-entropy by split."""
 
     counts: dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True)
 class Evaluate(Question):
-    """Count right answers on the named splits; a client without a split leaves it out of its answer.
+    """Count correct predictions on the named splits; splits that a client does not have are left out.
 
-    ``clean|train`` is the first of the two that a client has, under its own name.
+    Attributes:
+        w: The model (parameters,).
+        splits: Names of splits. ``clean|train`` stands for the first of the two that the client has.
     """
 
     answered_by: ClassVar[type[Answer]] = Evaluated
@@ -52,10 +54,10 @@ class Evaluate(Question):
         return Evaluated(counts=counts)
 
     def flaw(self, answer: Evaluated, size: int) -> str | None:
-        """Return whether more answers are right than there are."""
+        """Return why the counts cannot be used, or None."""
         for split, c in answer.counts.items():
             if not 0 <= c["right"] <= c["samples"]:
-                return f"counted {c['right']} right answers in {c['samples']} samples of '{split}'"
+                return f"counted {c['right']} correct predictions in {c['samples']} samples of '{split}'"
         return None
 
 
@@ -69,9 +71,13 @@ class Predicted(Answer):
 
 @dataclass(frozen=True)
 class Predict(Question):
-    """Return the model's outputs on the first of the named splits that the client has, sample by sample.
+    """Outputs per sample on the first of the named splits that the client has.
 
-    For audits only: outputs on single samples are what a membership attack works with.
+    For audits only: membership attacks use the outputs on single samples.
+
+    Attributes:
+        w: The model (parameters,).
+        splits: Names of splits, in order of preference.
     """
 
     answered_by: ClassVar[type[Answer]] = Predicted
@@ -83,7 +89,7 @@ class Predict(Question):
         """Return the logits and labels of the split."""
         found = next((splits[name] for name in self.splits if name in splits), None)
         if found is None:
-            raise ValueError(f"the client has no data called {' or '.join(self.splits)}")
+            raise ValueError(f"the client has no split {' or '.join(self.splits)}")
         parameters.write(module, self.w)
         module.eval()
         with torch.no_grad():
@@ -91,7 +97,7 @@ class Predict(Question):
         return Predicted(logits=logits, labels=found[1])
 
     def flaw(self, answer: Predicted, size: int) -> str | None:
-        """Return what is wrong with shapes, numbers or labels."""
+        """Return why the shapes, values or labels cannot be used, or None."""
         logits, labels = answer.logits, answer.labels
         if logits.dim() != 2 or tuple(labels.shape) != (len(logits),) or not len(logits):
             return f"answered with outputs of shape {tuple(logits.shape)} for labels of {tuple(labels.shape)}"

@@ -1,4 +1,4 @@
-"""Local training: a model down, a trained model up."""
+"""Questions for local training."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,19 +15,24 @@ from fupareto.tasks.losses import Loss
 
 @dataclass(frozen=True)
 class Trained(Answer):
-    """A local model (or last layer) and the number of samples behind it."""
+    """A local model.
+
+    Attributes:
+        w: The model, or a last layer, flat.
+        size: Number of training samples.
+    """
 
     w: Tensor
     size: int
 
 
 class TrainingQuestion(Question, abstract=True):
-    """A question that is answered by a local model."""
+    """Base class of questions that are answered by a local model."""
 
     answered_by: ClassVar[type[Answer]] = Trained
 
     def flaw(self, answer: Trained, size: int) -> str | None:
-        """Return what is wrong with the model, or with the number of samples."""
+        """Return why the model or the number of samples cannot be used, or None."""
         if reason := flaw_of_vector(answer.w, size):
             return reason
         return None if 1 <= answer.size < np.inf else f"trained on {answer.size} samples"
@@ -35,9 +40,16 @@ class TrainingQuestion(Question, abstract=True):
 
 @dataclass(frozen=True)
 class Train(TrainingQuestion):
-    """Train locally from ``w`` by plain SGD; ``seed`` feeds dropout, batches keep their order.
+    """Train locally by plain SGD over consecutive batches, without shuffling.
 
-    ``reference`` is another model, for losses that look at its logits too.
+    Attributes:
+        w: The model to train from (parameters,).
+        loss: Loss to minimise.
+        lr: Learning rate.
+        epochs: Local epochs.
+        batch_size: Batch size.
+        seed: Seed of random operations such as dropout.
+        reference: Reference model, for losses that use one.
     """
 
     w: Tensor
@@ -49,7 +61,7 @@ class Train(TrainingQuestion):
     reference: Tensor | None = None
 
     def answer(self, module: nn.Module, splits: Splits, client: str) -> Trained:
-        """Return the local model after the epochs."""
+        """Return the trained local model."""
         x, y = splits["train"]
         reference = logits_of(self.reference, module, x)
         parameters.write(module, self.w)

@@ -1,4 +1,4 @@
-"""FUPareto (arXiv 2602.01852): the method, its options, its line search, expansion and recovery."""
+"""FUPareto (arXiv 2602.01852): method, options, line search, expansion and recovery."""
 
 from fupareto.methods.fupareto.method import FUPareto
 from fupareto.methods.fupareto.naive import NaiveDescent

@@ -1,4 +1,4 @@
-"""Pareto expansion: a direction that forgets and that, to first order, no retained client notices."""
+"""Pareto expansion: directions that lower the forget losses and, to first order, change no retained loss."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -16,10 +16,17 @@ def expansion_hull(
     guided: Literal["forget", "all", "off"],
     scale: Literal["unit", "exact"],
 ) -> tuple[Array, list[int]]:
-    """Return the forget clients' gradients off those of the clients ``span``, and the guidance, eqs. (7) and (8).
+    """Return the hull of an expansion: projected forget gradients, eq. (7), and the guidance, eq. (8).
 
-    ``guided`` says whose losses the fairness guidance looks at: those of the forget clients, of all, or nobody's. The
-    positions of the live forget clients come too.
+    Args:
+        objectives: Losses and gradients of the clients that answered.
+        forget: Ids of the forget clients.
+        span: Ids of the clients whose gradients are projected out.
+        guided: Clients whose losses the fairness guidance uses.
+        scale: Scale of the guidance.
+
+    Returns:
+        The hull, and the positions of the live forget clients.
     """
     live = objectives.of_clients(forget, live=True)
     free, hull = objectives.free(live, objectives.of_clients(span, live=True))
@@ -34,11 +41,15 @@ def expansion_hull(
 
 
 def baseline_losses(known: Mapping[str, float], now: Mapping[str, float], harm: float) -> dict[str, float]:
-    """Return the retained clients' losses before the expansions since the last improvement.
+    """Return the baseline: the retained clients' losses before the expansions since the last improvement.
 
-    A client that is asked for the first time since then is taken to have been harmed like those that were asked
-    before, whose mean loss rose by the factor ``harm``: another sample of clients must not start from what earlier
-    expansions have left.
+    For a client that was not sampled before, the baseline is its loss divided by ``harm``: earlier expansions are
+    assumed to have raised its loss by the same factor as the mean loss of the sampled clients.
+
+    Args:
+        known: Baseline of the clients sampled since the last improvement.
+        now: Current losses of the sampled clients.
+        harm: Factor by which expansions have raised the mean loss of the clients in ``known``.
     """
     factor = harm if known else 1.0
     return {**{i: loss / factor for i, loss in now.items()}, **known}

@@ -3,21 +3,20 @@
 Unlearning alternates between two steps. *Improvement* moves along a direction that lowers every client's objective at
 once, the forget clients' MBS loss and the retained clients' cross-entropy, until a line search finds no step that every
 client accepts: the model is near the Pareto front. *Expansion* then lowers the forget clients' losses along a direction
-orthogonal to every retained client's gradient, and improvement resumes. Orthogonal means unnoticed to first order only,
-so expansions may not double the retained clients' mean loss before an improvement succeeds again (ours,
-``expansion_harm``; without it a base rate that is too large ruins a model in two rounds).
+orthogonal to every retained client's gradient, and improvement resumes. Such a step preserves the retained losses to
+first order only, so expansions may not double the retained clients' mean loss before an improvement succeeds again (our
+addition, ``expansion_harm``; without it a base rate that is too large can destroy a model in two rounds).
 *Recovery* trains the retained clients without relearning what was forgotten.
 
-With ``participation`` below 1 all forget clients and a share of the retained ones, drawn anew for every round, are
-asked for gradients and losses, in both stages. An expansion answers the failed improvement before it and so keeps its
-sample: a front of other clients is not known to be near. What expansions may cost is limited over the samples
-together (``baseline_losses``), and rounds without a step count whoever was asked: three samples that find none are more
-reason to halve the rate, not less.
+With ``participation`` below 1, all forget clients and a random share of the retained clients are asked in each round,
+in both stages. An expansion follows a failed improvement and uses the same sample, because the model is near the Pareto
+front of these clients only. The limit on the harm of expansions covers all samples (``baseline_losses``), and so does
+the count of rounds without a step, after which the rate is halved.
 
 Options, the paper's literal reading and the ablations are in options.py.
 
-Storage: w0, and two gradients per forget client during recovery. Communication per round and client asked: one model
-down, one gradient up, one direction down; the line search adds scalars only.
+Storage: w0, and two gradients per forget client during recovery. Communication per round and participating client: one
+model down, one gradient up, one direction down; the line search adds scalars only.
 """
 
 import dataclasses
@@ -45,35 +44,37 @@ CE = Loss("ce")
 
 @dataclass(frozen=True)
 class FUParetoState(State):
-    """What FUPareto carries: where it started, its base rate, and what recovery must not undo."""
+    """State of FUPareto."""
 
-    w0: Tensor = field(default_factory=lambda: torch.empty(0))
-    guard: Tensor = field(default_factory=lambda: torch.empty(0))  # (guards, parameters)
-    rate: float = 0.0  # base rate, halved when the search stalls
-    stalled: int = 0  # rounds in a row without an update
+    w0: Tensor = field(default_factory=lambda: torch.empty(0))  # the model before unlearning
+    guard: Tensor = field(default_factory=lambda: torch.empty(0))  # (guards, parameters), see recovery.py
+    rate: float = 0.0  # base rate, halved after three rounds without a step
+    stalled: int = 0  # consecutive rounds without a step
     started: int = 0  # the round in which the stage began
-    sample: tuple[str, ...] = ()  # retained clients that are asked in this round
-    expand_next: bool = False
-    baseline: dict[str, float] = field(default_factory=dict)  # retained losses before expansions since an improvement
+    sample: tuple[str, ...] = ()  # retained clients that take part in this round
+    expand_next: bool = False  # whether the next round is an expansion
+    baseline: dict[str, float] = field(
+        default_factory=dict
+    )  # retained losses before the expansions since an improvement
     harm: float = 1.0  # factor by which those expansions raised them
-    answered: tuple[str, ...] = ()  # clients whose gradients at w the last round has asked for, all of them usable
-    vetoed: str = ""  # the client that refused a trial step last: likely to refuse the next one too
+    answered: tuple[str, ...] = ()  # clients that answered with gradients at w, if none is missing
+    vetoed: str = ""  # the client that rejected a trial step last; it is asked first
 
 
 @dataclass(frozen=True)
 class FUPareto(FUParetoOptions):
-    """Forget clients by Pareto-augmented optimisation."""
+    """Forget clients by Pareto improvement and Pareto expansion, then recover."""
 
     name: ClassVar[str] = "fupareto"
     state: ClassVar[type[State]] = FUParetoState
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> FUParetoState:
-        """Start improving from ``w0``."""
+        """Start from ``w0`` with an improvement."""
         forget, retained = self.sides(federation, request)
         return FUParetoState(w=w0, forget=forget, retained=retained, seed=seed, w0=w0, rate=self.lr)
 
     def step(self, federation: Federation, state: FUParetoState) -> FUParetoState:
-        """One round: recover, or expand after a failed improvement, or improve; then see whether the stage is over."""
+        """Run one round: improve, or expand after a failed improvement, or recover; end the stage if it is over."""
         keep = state.expand_next and state.sample
         state = dataclasses.replace(state, sample=keep or state.sampled(self.participation))
         if state.stage == "recovered":
@@ -83,7 +84,7 @@ class FUPareto(FUParetoOptions):
     # Unlearning ------------------------------------------------------------------------------------------------
 
     def _unlearn(self, federation: Federation, state: FUParetoState) -> FUParetoState:
-        """Improve; where the last improvement failed, the model is near the front, and this round expands it."""
+        """Improve, or expand if the last improvement failed; change nothing if no client of one side answered."""
         losses = {**dict.fromkeys(state.forget, self.forgetting), **dict.fromkeys(state.sample, CE)}
         objectives = self._ask(federation, state, losses)
         for side, ids in (("forget", state.forget), ("retained", state.retained)):
@@ -95,7 +96,7 @@ class FUPareto(FUParetoOptions):
     def _improve(
         self, federation: Federation, state: FUParetoState, objectives: Objectives, losses: dict[str, Loss]
     ) -> FUParetoState:
-        """Pareto improvement: a step along the common descent direction that every client accepts."""
+        """Take a Pareto improvement step: along the common descent direction, accepted by every client."""
         direction = self._descent(objectives, *self._improvement_hull(state, objectives))
         line = self._line(state, objectives, direction, enlarge=True)
         found = Found() if line is None else search_improvement(federation, line, losses, state.vetoed)
@@ -103,7 +104,7 @@ class FUPareto(FUParetoOptions):
         return self._moved(state, "improve", objectives, found, expand_next=at_front)
 
     def _improvement_hull(self, state: FUParetoState, objectives: Objectives) -> tuple[Array, list[int]]:
-        """Return all live gradients and the fairness guidance, whose min-norm point is the direction, eqs. (4), (5)."""
+        """Return the hull of an improvement, eqs. (4) and (5): all live gradients and the fairness guidance."""
         live = objectives.of_clients(objectives.answer.ids, live=True)
         hull = np.diag(objectives.scale)[live]
         losses, preference = objectives.answer.losses, np.ones(len(objectives.answer.ids))
@@ -115,9 +116,9 @@ class FUPareto(FUParetoOptions):
     def _expand(
         self, federation: Federation, state: FUParetoState, objectives: Objectives, losses: dict[str, Loss]
     ) -> FUParetoState:
-        """Pareto expansion: a step off the retained clients' gradients, on which the forget clients alone decide.
+        """Take a Pareto expansion step: orthogonal to the retained gradients, accepted by the forget clients.
 
-        Retained clients have no veto, but what all expansions since the last improvement cost them is limited.
+        Retained clients have no veto, but the rise of their mean loss since the last improvement is limited.
         """
         span = state.sample if self.expansion_projection else ()
         hull, live = expansion_hull(objectives, state.forget, span, self.expansion_guidance, self.guidance_scale)
@@ -145,13 +146,13 @@ class FUPareto(FUParetoOptions):
     # Recovery --------------------------------------------------------------------------------------------------
 
     def _guarded(self, federation: Federation, state: FUParetoState) -> FUParetoState:
-        """Ask the forget clients a last time before they leave; a client that does not answer has no guard."""
+        """Ask the forget clients for their guards, before recovery; a client that does not answer has none."""
         guard, absent = ask_guards(federation, state.w, state.forget)
         record = {**state.record, "missing": {**state.record["missing"], **absent}}
         return dataclasses.replace(state, guard=guard, record=record)
 
     def _recover(self, federation: Federation, state: FUParetoState) -> FUParetoState:
-        """Train the retained clients together, kept from relearning by guards or by an anchor at w0, eq. (9)."""
+        """Take a recovery step, eq. (9): lower the retained losses without relearning, by guards or an anchor."""
         losses = dict.fromkeys(state.sample, CE)
         objectives = self._ask(federation, state, losses, self.recovery_kind.rows(state.w, state.w0, state.guard))
         if not objectives.answer.ids:
@@ -178,10 +179,12 @@ class FUPareto(FUParetoOptions):
     def _ask(
         self, federation: Federation, state: FUParetoState, losses: dict[str, Loss], extra: Tensor | None = None
     ) -> Objectives:
-        """Ask for losses and gradients; a round that did not move the model leaves the next one with the same ones."""
+        """Ask for losses and gradients; after a round without a step they may be those of the last round."""
         seed = state.stream("gradient")
         pseudo = Local(self._eta(state), 1, self.batch_size, seed) if self.gradient == "pseudo" else None
-        keep = state.stage == "unlearned" and pseudo is None and self.search_mode == "eval"  # recovery holds guards
+        keep = (
+            state.stage == "unlearned" and pseudo is None and self.search_mode == "eval"
+        )  # not in recovery, which holds the guards
         again = keep and state.answered == tuple(losses)
         answer = federation.gradients(
             state.w, losses, pseudo=pseudo, mode=self.search_mode, seed=seed, keep=keep, repeated=again
@@ -189,13 +192,13 @@ class FUPareto(FUParetoOptions):
         return Objectives.of(answer, self.equal_norms, extra, dict.fromkeys(state.forget, self.forgotten_loss))
 
     def _descent(self, objectives: Objectives, hull: Array, live: list[int]) -> Array | None:
-        """Return the min-norm point of the hull, brought to the length of the mean gradient of the live clients."""
+        """Return the min-norm point of the hull, scaled to the length of the mean gradient of the live clients."""
         return objectives.descent(hull, objectives.mean_length(live) if self.rescale else None)
 
     def _line(
         self, state: FUParetoState, objectives: Objectives, direction: Array | None, enlarge: bool
     ) -> Line | None:
-        """Return the line to search, with the seed of the losses before the step, so that dropout is the same."""
+        """Return the line to search; its seed is that of the gradients, so that dropout masks are the same."""
         rule = Rule(self.beta, self.armijo, self.search_mode, state.stream("gradient"), self.expansion_fallback)
         steps = trial_steps(self._eta(state), self.s, enlarge)
         return None if direction is None else Line(state.w, objectives, direction, steps, rule)
@@ -203,7 +206,7 @@ class FUPareto(FUParetoOptions):
     def _moved(
         self, state: FUParetoState, phase: str, objectives: Objectives, found: Found, expand_next: bool = False
     ) -> FUParetoState:
-        """Take the accepted step, if any; three rounds in a row without one halve the base rate."""
+        """Take the accepted step, if any; halve the base rate after three consecutive rounds without a step."""
         w, stalled, rate, baseline = state.w, state.stalled + 1, state.rate, state.baseline
         answer = objectives.answer
         answered = () if answer.missing else answer.ids
@@ -225,14 +228,13 @@ class FUPareto(FUParetoOptions):
         return state.after(phase, record, w=w, answered=answered, vetoed=found.vetoed or state.vetoed, **changes)
 
     def _stay(self, state: FUParetoState, phase: str, objectives: Objectives, side: str) -> FUParetoState:
-        """An outage: nothing moves, nothing is concluded, and the next round tries the same again.
+        """End a round in which no client of one side answered: the model is unchanged and the round is repeated.
 
-        A sample none of which answers is not waited for: an expansion that it was to answer is given up, and others are
-        asked.
+        If no client of a sample answers, an expansion is not repeated: the next round asks another sample.
         """
         again = state.expand_next and (side == "forget" or len(state.sample) == len(state.retained))
         stayed = self._moved(state, phase, objectives, Found(), again)
-        record = {**stayed.record, "note": f"no {side} client answered, so the model stays"}
+        record = {**stayed.record, "note": f"no {side} client answered; the model is unchanged"}
         return dataclasses.replace(stayed, rate=state.rate, stalled=state.stalled, record=record)
 
     def _stuck(self, state: FUParetoState, start: float) -> bool:

@@ -1,4 +1,4 @@
-"""Naive descent, the paper's ablation M1: a step of eta along the mean forget gradient."""
+"""Naive descent, the paper's ablation M1: steps of eta along the mean forget gradient."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class NaiveDescent(FUPareto):
             return self._stay(state, "descend", objectives, "forget")
         mean = np.zeros(len(objectives.gram))
         mean[forget] = 1.0 / len(forget)
-        if length(objectives.gram, mean) == 0.0:  # everybody has forgotten
+        if length(objectives.gram, mean) == 0.0:  # all forget clients are forgotten
             return self._moved(state, "descend", objectives, Found())
         direction = combine(mean, objectives.rows)
         found = Found(direction, self._eta(state), cosines=objectives.cosines(mean))

@@ -1,8 +1,8 @@
-"""The options of FUPareto, the paper's literal reading, and the ablations.
+"""Options of FUPareto, with presets for the paper's literal reading and the ablations.
 
-Where the paper contradicts itself the default is the reading that its text argues for, and the preset ``paper`` is the
-literal one; the page on FUPareto in the documentation lists the differences and their reasons. Whatever follows from
-the options alone is here, so that method.py is the algorithm and nothing else.
+Where the paper contradicts itself the default is the reading that its text supports, and the preset ``paper`` is the
+literal one; docs/methods/fupareto-presets.md lists the differences and their reasons. Values that follow from the
+options alone are properties here; method.py contains the algorithm.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from fupareto.methods.base import Method, positive, sample_size, share
 from fupareto.methods.fupareto.recovery import RECOVERIES, Recovery
 from fupareto.tasks.losses import Loss
 
-PAPER: dict[str, Any] = {  # the literal reading, misprints included
+PAPER: dict[str, Any] = {  # the literal reading, including misprints
     "mbs_form": "printed",
     "armijo": "printed",
     "guidance_scale": "exact",
@@ -28,7 +28,7 @@ PAPER: dict[str, Any] = {  # the literal reading, misprints included
     "forgotten_loss": 0.0,
 }
 
-ABLATIONS: dict[str, dict[str, Any]] = {  # the paper's M2 to M8; M1 is a method of its own, naive.py
+ABLATIONS: dict[str, dict[str, Any]] = {  # the paper's M2 to M8; M1 is in naive.py
     "m2": {"guidance": "off"},
     "m3": {"guidance": "uniform"},
     "m4": {"expansion_guidance": "off"},
@@ -41,7 +41,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {  # the paper's M2 to M8; M1 is a method
 
 @dataclass(frozen=True)
 class FUParetoOptions(Method):
-    """The hyper-parameters of FUPareto, checked."""
+    """Hyper-parameters of FUPareto."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": PAPER, **ABLATIONS}
     from_training: ClassVar[tuple[str, ...]] = ("batch_size",)
@@ -50,29 +50,29 @@ class FUParetoOptions(Method):
     recovery_rounds: int = 100
     lr: float = 0.02  # eta_0, the middle of the search range
     recovery_lr: float | None = None  # eta_0 of recovery; None: lr / 400, the ratio of FedOSD's published rates
-    decay: float = 0.999  # of the rates, per round
+    decay: float = 0.999  # factor of the rates, per round
     s: int = 3  # breadth of the line search: steps from 2^s eta to 2^-s eta
-    loss: Literal["mbs", "uce", "kl"] = "mbs"
+    loss: Literal["mbs", "uce", "kl"] = "mbs"  # of the forget clients
     delta: float = 1e-3  # margin of MBS
-    mbs_form: Literal["separating", "printed"] = "separating"
-    gradient: Literal["full", "pseudo"] = "full"
+    mbs_form: Literal["separating", "printed"] = "separating"  # sign of delta in eq. (3)
+    gradient: Literal["full", "pseudo"] = "full"  # pseudo: of one local epoch
     batch_size: int = 200  # of pseudo-gradients
-    participation: float = 1.0  # share of the retained clients that is asked in a round
-    beta: float = 1e-4  # sufficient decrease
-    armijo: Literal["descent", "printed"] = "descent"
-    search_mode: Literal["eval", "train"] = "eval"  # train: dropout stays active in the search
-    guidance: Literal["forget-first", "uniform", "off"] = "forget-first"
-    guidance_scale: Literal["unit", "exact"] = "unit"
-    equal_norms: bool = True  # bring gradients to one length before solving
-    rescale: bool = True  # bring the direction to the length of the mean gradient
-    expansion_guidance: Literal["forget", "all", "off"] = "forget"
-    expansion_projection: bool = True
+    participation: float = 1.0  # share of the retained clients that take part in a round
+    beta: float = 1e-4  # of the sufficient decrease, eq. (6)
+    armijo: Literal["descent", "printed"] = "descent"  # sign in eq. (6)
+    search_mode: Literal["eval", "train"] = "eval"  # train: with dropout active
+    guidance: Literal["forget-first", "uniform", "off"] = "forget-first"  # preference of an improvement, eq. (4)
+    guidance_scale: Literal["unit", "exact"] = "unit"  # see pareto/guidance.py
+    equal_norms: bool = True  # scale gradients to one length before solving
+    rescale: bool = True  # scale the direction to the length of the mean gradient
+    expansion_guidance: Literal["forget", "all", "off"] = "forget"  # clients whose losses guide an expansion, eq. (8)
+    expansion_projection: bool = True  # project out the retained gradients, eq. (7)
     expansion_large_steps: bool = False  # search from 2^s eta instead of eta
-    expansion_fallback: Literal["best", "skip"] = "best"  # when no expansion step passes
-    expansion_harm: float | None = 1.0  # share by which expansions may raise the retained clients' mean loss; None: any
+    expansion_fallback: Literal["best", "skip"] = "best"  # when no expansion step is accepted
+    expansion_harm: float | None = 1.0  # share by which expansions may raise the retained mean loss; None: any
     recovery: Literal["guard", "away", "printed", "project", "none"] = "guard"  # see recovery.py
-    recovery_search: bool = True
-    forgotten_loss: float = 3e-4  # a loss that counts as forgotten: up to it, a forget client vetoes nothing
+    recovery_search: bool = True  # line search in recovery
+    forgotten_loss: float = 3e-4  # up to this loss a forget client counts as forgotten and has no veto
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,31 +93,31 @@ class FUParetoOptions(Method):
 
     @property
     def budget(self) -> int:
-        """Return unlearning and recovery rounds together."""
+        """Unlearning and recovery rounds together."""
         return self.rounds + self.recovery_rounds
 
     def rows(self, forget: int, retained: int) -> int:
-        """Hold w0 and the gradients of everybody asked; in recovery the guards, thrice while a state is saved."""
+        """Count w0, the gradients of the participating clients, and in recovery the guards, thrice while saving."""
         asked = sample_size(retained, self.participation)
         guards = (2 * forget if self.recovery_kind.guarded else 1) if self.recovery_rounds else 0
         return 1 + max(forget + asked, asked + guards, 3 * guards)
 
     @property
     def local_batch(self) -> int:
-        """Return the batch of pseudo-gradients; clients do not train for anything else."""
+        """Batch size of pseudo-gradients; clients do not train otherwise."""
         return self.batch_size if self.gradient == "pseudo" else 1
 
     @property
     def forgetting(self) -> Loss:
-        """Return the objective of a forget client."""
+        """Objective of the forget clients."""
         return Loss("mbs", delta=self.delta, form=self.mbs_form) if self.loss == "mbs" else Loss(self.loss)
 
     @property
     def recovery_kind(self) -> Recovery:
-        """Return what keeps recovery from relearning."""
+        """Variant of recovery."""
         return RECOVERIES[self.recovery]
 
     @property
     def recovery_rate(self) -> float:
-        """Return eta_0 of recovery."""
+        """Base rate eta_0 of recovery."""
         return self.lr / 400 if self.recovery_lr is None else self.recovery_lr

@@ -1,12 +1,12 @@
 """Recovery, eq. (9): train the retained clients without relearning what was forgotten.
 
-Every variant adds rows to the clients' gradients, the guards or the anchor w - w0, and says what becomes of them:
+The variants add rows to the clients' gradients, the guards or the anchor w - w0, and use them differently:
 
-``guard``    the directions along which the forget clients' data would be learnt again are projected out (ours)
-``project``  the component along w - w0 is projected out, as FedOSD does
+``guard``    directions along which the forget clients' data would be relearned are projected out (our addition)
+``project``  the component along w - w0 is projected out, as in FedOSD
 ``printed``  w - w0 is one more objective, as the paper prints it; d·(w - w0) > 0 is a *return* to w0
-``away``     its negative, which is what the paper's text asks for
-``none``     nothing
+``away``     its negative is one more objective, as the paper's text asks for
+``none``     no rows
 """
 
 from collections.abc import Sequence
@@ -25,22 +25,30 @@ from fupareto.tasks.losses import Loss
 
 @dataclass(frozen=True)
 class Recovery:
-    """What keeps a recovery from relearning."""
+    """A variant of recovery.
 
-    guarded: bool = False  # the rows are the forget clients' guards, asked for before they leave
-    anchored: bool = False  # the row is the anchor
-    projected: bool = False  # rows are projected out of the retained gradients
-    objective: float = 0.0  # sign with which the anchor is one more objective; 0: it is none
+    Attributes:
+        guarded: Whether the extra rows are the guards of the forget clients.
+        anchored: Whether the extra row is the anchor.
+        projected: Whether the rows are projected out of the retained gradients.
+        objective: Sign of the anchor as one more objective; 0 if it is not an objective.
+    """
+
+    guarded: bool = False
+    anchored: bool = False
+    projected: bool = False
+    objective: float = 0.0
 
     def rows(self, w: Tensor, w0: Tensor, guards: Tensor) -> Tensor | None:
-        """Return the rows beside the clients' gradients; None where there are none, or w has not left w0."""
+        """Return the extra rows; None if there are none, or if w is still w0."""
         return guards if self.guarded else anchor(w, w0) if self.anchored else None
 
     def hull(self, objectives: Objectives, equal_norms: bool) -> tuple[Array, list[int]]:
-        """Return the retained gradients with the extra rows projected out or added, and who is live.
+        """Return the hull of a recovery step, and the positions of the live clients.
 
-        An anchor that is one more objective is brought to the common length of the gradients; a unit vector among
-        gradients of another scale would decide everything, or nothing.
+        The hull contains the retained gradients, with the extra rows projected out or added. An anchor that is an
+        objective is scaled to the common length of the gradients; as a unit vector among gradients of another scale it
+        would dominate the direction, or have no effect.
         """
         live, extra = objectives.of_clients(objectives.answer.ids, live=True), objectives.extra
         if self.projected:
@@ -65,10 +73,10 @@ RECOVERIES = {
 
 
 def ask_guards(federation: Federation, w: Tensor, forget: Sequence[str]) -> tuple[Tensor, Missing]:
-    """Ask the forget clients for the directions that would relearn their data; also return who has no guard.
+    """Return the guards, directions that would relearn the forget clients' data, and the clients that have none.
 
-    These are the gradients of cross-entropy (the way in which they would be learnt again) and of MBS with margin 1
-    (samples just over the boundary), two rows per client.
+    A client's guards are two rows: its gradients of cross-entropy, and of MBS with margin 1, which covers samples just
+    beyond the decision boundary.
     """
     losses = (Loss("ce"), Loss("mbs", delta=1.0))
     rows, filled = torch.empty(len(losses) * len(forget), w.numel(), device=w.device), 0
@@ -82,7 +90,7 @@ def ask_guards(federation: Federation, w: Tensor, forget: Sequence[str]) -> tupl
 
 
 def anchor(w: Tensor, w0: Tensor) -> Tensor | None:
-    """Return the unit vector from w0 to w as a row; None where there is no distance yet."""
+    """Return the unit vector from w0 to w as a row; None if the two are equal."""
     away = w - w0
     distance = float(away.norm())
     return None if distance < 1e-12 else (away / distance)[None]

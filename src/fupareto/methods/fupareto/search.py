@@ -1,7 +1,7 @@
-"""The line search (Step Size Line Search, eq. 6): which of the trial steps is taken.
+"""Line search over trial steps (Step Size Line Search, eq. 6).
 
-Improvement and expansion search differently. An improvement gives every client a veto and enlarges the step first; an
-expansion is decided by the forget clients alone, within a limit on what it may cost the retained ones.
+In an improvement every client has a veto, and the search starts from an enlarged step. In an expansion only the forget
+clients have a veto, and the rise of the retained clients' mean loss is limited.
 """
 
 from collections.abc import Mapping
@@ -21,18 +21,34 @@ from fupareto.tasks.losses import Loss
 
 @dataclass(frozen=True)
 class Rule:
-    """When a client accepts a step (eq. 6), and in which mode its loss is computed."""
+    """Condition on which a client accepts a step, eq. (6).
+
+    Attributes:
+        beta: Factor of the sufficient decrease.
+        armijo: Sign of the sufficient decrease.
+        mode: Mode of the module when losses are computed, "eval" or "train".
+        seed: Seed of dropout in mode "train".
+        fallback: What an expansion does if no step is accepted: take the best one, or skip.
+    """
 
     beta: float = 1e-4
     armijo: Literal["descent", "printed"] = "descent"
     mode: str = "eval"
     seed: int = 0
-    fallback: Literal["best", "skip"] = "best"  # of an expansion none of whose steps passes
+    fallback: Literal["best", "skip"] = "best"
 
 
 @dataclass(frozen=True)
 class Line:
-    """A direction, as coefficients over the clients' gradients, and the steps that are tried along it."""
+    """A direction and the trial steps along it.
+
+    Attributes:
+        w: The model.
+        objectives: Losses and gradients at ``w``.
+        coefficients: The direction, as coefficients over the rows of ``objectives``.
+        steps: The trial steps, in the order in which they are tried.
+        rule: Condition of acceptance.
+    """
 
     w: Tensor
     objectives: Objectives
@@ -42,23 +58,23 @@ class Line:
 
     @cached_property
     def direction(self) -> Tensor:
-        """Return the direction in parameter space."""
+        """The direction as a vector of the model's size."""
         return combine(self.coefficients, self.objectives.rows)
 
     @property
     def trial(self) -> Trial:
-        """Return the models whose losses are asked for."""
+        """The trial models whose losses are asked for."""
         return Trial(self.w, self.direction, self.steps, self.rule.mode, self.rule.seed)
 
     def positions(self, losses: Mapping[str, Loss]) -> list[int]:
-        """Return the positions of those clients of ``losses`` whose gradients are known."""
+        """Return the positions of the clients in ``losses`` whose gradients are known."""
         return self.objectives.of_clients(tuple(losses))
 
     def limits(self, positions: list[int]) -> list[Array]:
         """Return for every step the largest loss that each client accepts.
 
-        Slopes are of one batch, so pseudo-gradients are divided by the number of batches in them. Clients that are not
-        live keep a veto, within their allowance: they must not be un-forgotten.
+        Slopes are per batch, so pseudo-gradients are divided by their number of batches. Clients that are not live have
+        a veto too, beyond their allowance: what they have forgotten must not be relearned.
         """
         answer = self.objectives.answer
         before, allowance = answer.losses[positions], self.objectives.allowance[positions]
@@ -70,37 +86,58 @@ class Line:
 
 @dataclass(frozen=True)
 class Found:
-    """What a line search found."""
+    """Result of a line search.
+
+    Attributes:
+        direction: The direction that was searched.
+        accepted: The accepted step; None if there is none.
+        tried: Steps that were tried.
+        cosines: Cosine of the direction with every client's gradient.
+        missing: Clients that did not answer, with the reason.
+        vetoed: The client that rejected a step last; it is asked first in the next search.
+        harm: Factor by which the step raised the retained clients' mean loss above the baseline, if known.
+    """
 
     direction: Tensor | None = None
-    accepted: float | None = None  # the step that is taken
+    accepted: float | None = None
     tried: tuple[float, ...] = ()
     cosines: dict[str, float] = field(default_factory=dict)
     missing: Missing = field(default_factory=dict)
-    vetoed: str = ""  # the client that refused last, which is asked first in the next search
-    harm: float | None = None  # factor by which the step raised the retained clients' mean loss, where it is known
+    vetoed: str = ""
+    harm: float | None = None
 
 
 @dataclass(frozen=True)
 class HarmLimit:
-    """What expansions may cost the retained clients: a share of their mean loss before the first of them."""
+    """Limit on the rise of the retained clients' mean loss by expansions.
 
-    baseline: Mapping[str, float]  # losses before the expansions since the last improvement
-    share: float  # by which the mean loss may be above its baseline
+    Attributes:
+        baseline: Losses before the expansions since the last improvement, by client.
+        share: Share by which the mean loss may exceed the baseline.
+    """
+
+    baseline: Mapping[str, float]
+    share: float
 
     def of(self, ids: list[str], losses: Array) -> tuple[float | None, bool]:
-        """Return the factor by which losses are above their baseline, and whether that is too much."""
-        heard = ~np.isnan(losses)
-        if not heard.any():
+        """Return the mean loss relative to the baseline, None if no client answered, and whether it is too large."""
+        answered = ~np.isnan(losses)
+        if not answered.any():
             return None, False
-        baseline, now = np.array([self.baseline[i] for i in ids])[heard].mean(), losses[heard].mean()
+        baseline, now = np.array([self.baseline[i] for i in ids])[answered].mean(), losses[answered].mean()
         return float(now / max(baseline, 1e-12)), bool(now > (1.0 + self.share) * baseline)
 
 
 def search_improvement(federation: Federation, line: Line, losses: Mapping[str, Loss], first: str = "") -> Found:
-    """Return the first step that no client of ``losses`` vetoes; ``first`` is asked first.
+    """Search for the first step that every client accepts.
 
-    A veto settles a step, so the others need not be asked about it.
+    One veto rejects a step, so the remaining clients are not asked about it.
+
+    Args:
+        federation: The clients.
+        line: Direction and trial steps.
+        losses: Loss of every client.
+        first: The client to ask first.
     """
     positions = line.positions(losses)
     ids = [line.objectives.answer.ids[k] for k in positions]
@@ -110,12 +147,12 @@ def search_improvement(federation: Federation, line: Line, losses: Mapping[str, 
     rows = federation.losses(line.trial, {i: losses[i] for i in ids}, found.missing, by_client, first)
     for step, limit, after in zip(line.steps, limits, rows, strict=False):
         found = replace(found, tried=(*found.tried, step))
-        heard = ~np.isnan(after)
-        refused = heard & ~(np.isfinite(after) & (after <= limit))
-        if heard.any() and not refused.any():
+        answered = ~np.isnan(after)
+        rejected = answered & ~(np.isfinite(after) & (after <= limit))
+        if answered.any() and not rejected.any():
             return replace(found, accepted=step)
-        against = [i for i, no in zip(ids, refused, strict=True) if no]
-        found = replace(found, vetoed=found.vetoed if found.vetoed in against else next(iter(against), found.vetoed))
+        vetoes = [i for i, veto in zip(ids, rejected, strict=True) if veto]
+        found = replace(found, vetoed=found.vetoed if found.vetoed in vetoes else next(iter(vetoes), found.vetoed))
     return found
 
 
@@ -126,10 +163,17 @@ def search_expansion(
     retained: Mapping[str, Loss],
     limit: HarmLimit,
 ) -> Found:
-    """Return the first step that every forget client accepts and that harms the ``retained`` ones within the limit.
+    """Search for the first step that every forget client accepts and that stays within the limit on harm.
 
-    Where none passes, the rule's fallback decides: ``best`` is the tried step that lowers the forget clients' losses
-    most in sum, if one does.
+    If there is none, the fallback ``best`` takes the step within the limit that lowers the sum of the forget clients'
+    losses most, if one lowers it.
+
+    Args:
+        federation: The clients.
+        line: Direction and trial steps.
+        forget: Loss of every forget client.
+        retained: Loss of every retained client that the limit applies to.
+        limit: Limit on the rise of the retained clients' mean loss.
     """
     ids, before, limits, watched = _sides(line, forget, retained, limit)
     found = Found(line.direction, cosines=line.objectives.cosines(line.coefficients))
@@ -139,14 +183,14 @@ def search_expansion(
     for step, acceptable, row in zip(line.steps, limits, rows, strict=False):
         found = replace(found, tried=(*found.tried, step))
         after = row[: len(ids)]
-        heard = ~np.isnan(after)
+        answered = ~np.isnan(after)
         harm, too_much = limit.of(watched, row[len(ids) :])
-        if too_much or not heard.any():
+        if too_much or not answered.any():
             continue
         taken = replace(found, accepted=step, harm=harm)
-        if bool((np.isfinite(after) & (after <= acceptable))[heard].all()):
+        if bool((np.isfinite(after) & (after <= acceptable))[answered].all()):
             return taken
-        change = float((after - before)[heard].sum())
+        change = float((after - before)[answered].sum())
         if change < lowest and line.rule.fallback == "best":
             best, lowest = taken, change
     return replace(found, accepted=best.accepted, harm=best.harm)
