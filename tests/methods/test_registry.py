@@ -85,6 +85,7 @@ def options(method: Any) -> dict[str, Any]:
 
 def test_names() -> None:
     compared = {"retrain", "federaser", "fupga", "fededitor", "mode", "fedau", "fugas", "fedosd"}  # PROTOCOL B
+    compared |= {"not", "finetune"}
     assert set(METHODS) == {"fupareto", "fedavg", *compared}
     assert all(cls.name == name for name, cls in METHODS.items())
     assert find("fupareto") == FUPareto()
@@ -139,7 +140,7 @@ def test_own_class(own: str) -> None:
     ("name", "given", "says"),
     [
         ("fuparetto", {}, "unknown method 'fuparetto'; there are fupareto, retrain, federaser, fupga, fededitor, mode"),
-        ("fuparetto", {}, "fedau, fugas, fedosd, fedavg, or package.module:Class"),
+        ("fuparetto", {}, "fedau, fugas, fedosd, not, finetune, fedavg, or package.module:Class"),
         ("", {}, "unknown method ''"),
         ("fupareto:papers", {}, "no preset 'papers'; there are: fupareto:paper"),
         ("fedavg:paper", {}, "no preset 'paper'; there are: none"),

@@ -13,13 +13,15 @@ from fupareto.methods.fedavg import FedAvg
 from fupareto.methods.fededitor import FedEditor
 from fupareto.methods.federaser import FedEraser
 from fupareto.methods.fedosd import FedOSD
+from fupareto.methods.finetune import FineTune
 from fupareto.methods.fugas import FUGAS
 from fupareto.methods.fupareto.method import FUPareto
 from fupareto.methods.fupga import FUPGA
 from fupareto.methods.mode import MoDe
+from fupareto.methods.negate import NoT
 from fupareto.methods.retrain import Retrain
 
-_ALL = (FUPareto, Retrain, FedEraser, FUPGA, FedEditor, MoDe, FedAU, FUGAS, FedOSD, FedAvg)
+_ALL = (FUPareto, Retrain, FedEraser, FUPGA, FedEditor, MoDe, FedAU, FUGAS, FedOSD, NoT, FineTune, FedAvg)
 METHODS: dict[str, type[Method]] = {m.name: m for m in _ALL}
 
 
