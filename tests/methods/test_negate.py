@@ -1,5 +1,7 @@
 """NoT: what is negated, and that fine-tuning follows."""
 
+from typing import Any
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +17,7 @@ from . import blobs
 from .quadratics import walk
 from .spies import Spy, clients
 
-SETTINGS = {"rounds": 3, "lr": 0.3, "batch_size": 5}
+SETTINGS: dict[str, Any] = {"rounds": 3, "lr": 0.3, "batch_size": 5}
 
 
 @given(st.integers(0, 2**31))

@@ -99,7 +99,7 @@ def _marked(experiment: Experiment) -> tuple[str, ...]:
 def forgetter(experiment: Experiment, chosen: str, options: Mapping[str, Any]) -> Method:
     """Return the method: its own defaults, then what it takes from the training, then the file's, then ``options``."""
     same = chosen.partition(":")[0] == experiment.unlearn.method.partition(":")[0]
-    training = experiment.train.model_dump()
+    training = {**experiment.train.model_dump(), "training_rounds": experiment.train.rounds}
     inherited = {key: training[key] for key in kind(chosen).from_training}
     return find(chosen, {**inherited, **(experiment.unlearn.options if same else {}), **options})
 

@@ -19,9 +19,10 @@ from fupareto.methods.fupareto.method import FUPareto
 from fupareto.methods.fupga import FUPGA
 from fupareto.methods.mode import MoDe
 from fupareto.methods.negate import NoT
+from fupareto.methods.renew import Renew
 from fupareto.methods.retrain import Retrain
 
-_ALL = (FUPareto, Retrain, FedEraser, FUPGA, FedEditor, MoDe, FedAU, FUGAS, FedOSD, NoT, FineTune, FedAvg)
+_ALL = (FUPareto, Renew, Retrain, FedEraser, FUPGA, FedEditor, MoDe, FedAU, FUGAS, FedOSD, NoT, FineTune, FedAvg)
 METHODS: dict[str, type[Method]] = {m.name: m for m in _ALL}
 
 
