@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from fupareto import experiment, serial
 from fupareto.config import Experiment
@@ -15,6 +16,7 @@ from fupareto.federation.questions import Answer, Evaluate, Failure, Question, T
 from fupareto.federation.request import Request
 from fupareto.methods.finetune import FineTune
 from fupareto.methods.renew import Renew, RenewState, mixed
+from fupareto.randomness import derive
 
 from . import blobs
 from .quadratics import QuadraticFederation, linear, vector, walk
@@ -31,22 +33,45 @@ def finished(spy: Spy, seed: int = 0, **options: Any) -> list[Any]:
     return walk(method(**options), spy, blobs.trained(), blobs.FORGET, seed)
 
 
-@given(st.lists(st.floats(-5, 5), min_size=3, max_size=3), st.floats(0, 1))
-def test_a_mixture_lies_between_the_model_and_a_fresh_one(w: list[float], strength: float) -> None:
-    old, fresh = vector(*w), vector(1.0, -2.0, 0.5)
-    between = mixed(old, fresh, strength)
-    torch.testing.assert_close((between - old).norm() + (fresh - between).norm(), (fresh - old).norm())
-    torch.testing.assert_close((between - old).norm(), strength * (fresh - old).norm(), atol=1e-5, rtol=1e-4)
+NUMBERS = st.lists(st.floats(-5, 5), min_size=3, max_size=3).map(lambda values: vector(*values))
+
+
+@given(NUMBERS, NUMBERS, st.floats(0.01, 10))
+def test_a_mixture_lies_between_both_with_as_much_of_the_old_as_remains(
+    old: Tensor, new: Tensor, remains: float
+) -> None:
+    assume(float(old.norm()) > 0.01 < float(new.norm()))
+    between = mixed(old, new, remains)
+    left = (between - new).norm() * old.norm()  # (1 - a) ||old - new|| ||old||
+    fresh = (between - old).norm() * new.norm()  # a ||old - new|| ||new||
+    torch.testing.assert_close(left, remains * fresh, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close((between - old).norm() + (new - between).norm(), (new - old).norm())
+
+
+@given(NUMBERS, st.floats(0.1, 10))
+def test_the_longer_a_tensor_has_become_the_less_of_it_is_left(old: Tensor, factor: float) -> None:
+    assume(float(old.norm()) > 0.01)
+    new = vector(1.0, -2.0, 0.5)
+    one, other = (mixed(times * old, new, 0.6) for times in (1.0, factor))
+    shares = [float((m - new).norm() / (times * old - new).norm()) for m, times in ((one, 1.0), (other, factor))]
+    assert shares[0] == pytest.approx(shares[1], abs=1e-4) or (shares[0] > shares[1]) == (factor > 1)
+
+
+def test_what_is_zero_becomes_fresh_and_what_starts_at_zero_goes_back_there() -> None:
+    some = vector(1.0, -2.0)
+    assert torch.equal(mixed(0 * some, some, 0.6), some)
+    assert torch.equal(mixed(some, 0 * some, 0.6), 0 * some)
 
 
 def test_it_is_fine_tuning_of_the_mixture() -> None:
     spy = Spy(clients())
-    states = finished(spy, seed=3, strength=0.6)
+    states = finished(spy, seed=3)
     first = next(q.w for _, q in spy.asked if isinstance(q, Train))
     tuned = walk(FineTune(rounds=len(states) - 1, lr=0.3, batch_size=4), clients(), first, blobs.FORGET, seed=3)
     assert all(torch.equal(a.w, b.w) for a, b in zip(states[1:], tuned[1:], strict=True))
-    fresh = (first - 0.4 * blobs.trained()) / 0.6
-    assert float(fresh.abs().max()) < 1.0  # young
+    fresh = spy.fresh(derive(3, "renew"))
+    for old, new, both in zip(*(spy.layout.named(w).values() for w in (blobs.trained(), fresh, first)), strict=True):
+        assert torch.equal(both, mixed(old, new, 0.6))
     assert {s.phase for s in states[1:]} == {"renew"}
 
 
@@ -136,7 +161,7 @@ def test_the_fresh_model_is_of_the_seed() -> None:
 def test_every_option_changes_the_result() -> None:
     plain = finished(Spy(clients()))[-1].w
     changed: dict[str, Any] = {
-        "strength": 0.5,
+        "remains": 0.9,
         "rounds_share": 0.1,
         "lr": 0.1,
         "decay": 0.9,
@@ -154,7 +179,7 @@ def test_its_settings_are_the_trainings() -> None:
     assert wanted.budget == 10
 
 
-@pytest.mark.parametrize("options", [{"strength": 0.0}, {"strength": 1.1}, {"rounds_share": 0.0}, {"lr": 0.0}])
+@pytest.mark.parametrize("options", [{"remains": 0.0}, {"rounds_share": 1.1}, {"rounds_share": 0.0}, {"lr": 0.0}])
 def test_senseless_hyper_parameters_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         method(**options)
