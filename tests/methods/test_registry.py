@@ -51,7 +51,8 @@ def options(method: Any) -> dict[str, Any]:
 
 def test_names() -> None:
     compared = {"retrain", "federaser", "fupga", "fededitor", "mode", "fedau", "fugas", "fedosd"}  # PROTOCOL B
-    assert set(METHODS) == {"fupareto", "fedavg", *compared}
+    compared |= {"not", "finetune"}
+    assert set(METHODS) == {"fupareto", "renew", "fedavg", *compared}
     assert all(cls.name == name for name, cls in METHODS.items())
     assert find("fupareto") == FUPareto()
     assert find("fedavg", {"lr": 1}) == FedAvg(lr=1)
@@ -67,7 +68,7 @@ def test_a_class_is_found_whatever_the_preset() -> None:
 
 
 def test_what_a_method_takes_from_the_training_is_an_option_of_both() -> None:
-    training = set(Experiment().train.model_dump())
+    training = {*Experiment().train.model_dump(), "training_rounds"}
     for name, cls in METHODS.items():
         assert set(cls.from_training) <= training & {f.name for f in dataclasses.fields(cls)}, name
 
@@ -95,8 +96,12 @@ def test_own_class(own: str) -> None:
 @pytest.mark.parametrize(
     ("name", "given", "says"),
     [
-        ("fuparetto", {}, "unknown method 'fuparetto'; there are fupareto, retrain, federaser, fupga, fededitor, mode"),
-        ("fuparetto", {}, "fedau, fugas, fedosd, fedavg, or package.module:Class"),
+        (
+            "fuparetto",
+            {},
+            "unknown method 'fuparetto'; there are fupareto, renew, retrain, federaser, fupga, fededitor, ",
+        ),
+        ("fuparetto", {}, "fedau, fugas, fedosd, not, finetune, fedavg, or package.module:Class"),
         ("", {}, "unknown method ''"),
         ("fupareto:papers", {}, "no preset 'papers'; there are: fupareto:m1, "),
         ("fedavg:paper", {}, "no preset 'paper'; there are: none"),

@@ -108,7 +108,7 @@ def forgetter(experiment: Experiment, chosen: str, options: Mapping[str, Any]) -
         options: Options that are set explicitly.
     """
     same = chosen.partition(":")[0] == experiment.unlearn.method.partition(":")[0]
-    training = experiment.train.model_dump()
+    training = {**experiment.train.model_dump(), "training_rounds": experiment.train.rounds}
     inherited = {key: training[key] for key in kind(chosen).from_training}
     return find(chosen, {**inherited, **(experiment.unlearn.options if same else {}), **options})
 

@@ -12,13 +12,16 @@ from fupareto.methods.fedavg import FedAvg
 from fupareto.methods.fededitor import FedEditor
 from fupareto.methods.federaser import FedEraser
 from fupareto.methods.fedosd import FedOSD
+from fupareto.methods.finetune import FineTune
 from fupareto.methods.fugas import FUGAS
 from fupareto.methods.fupareto import FUPareto, NaiveDescent
 from fupareto.methods.fupga import FUPGA
 from fupareto.methods.mode import MoDe
+from fupareto.methods.negate import NoT
+from fupareto.methods.renew import Renew
 from fupareto.methods.retrain import Retrain
 
-_ALL = (FUPareto, Retrain, FedEraser, FUPGA, FedEditor, MoDe, FedAU, FUGAS, FedOSD, FedAvg)
+_ALL = (FUPareto, Renew, Retrain, FedEraser, FUPGA, FedEditor, MoDe, FedAU, FUGAS, FedOSD, NoT, FineTune, FedAvg)
 METHODS: dict[str, type[Method]] = {m.name: m for m in _ALL}
 VARIANTS: dict[str, type[Method]] = {"fupareto:m1": NaiveDescent}  # presets that are classes of their own
 
@@ -67,11 +70,11 @@ def chosen(method: Any, default: type[Method], training: FedAvg | None = None) -
         training: Training whose options a method given by name inherits (``Method.from_training``), if known.
     """
     if method is None:
-        method = default()
+        method = default.name
     if isinstance(method, Method):
         return method, method.name
     if isinstance(method, str):
-        known = dataclasses.asdict(training) if training else {}
+        known = {**dataclasses.asdict(training), "training_rounds": training.rounds} if training else {}
         return find(method, {key: known[key] for key in kind(method).from_training if key in known}), method
     if isinstance(method, type) and issubclass(method, Method):
         raise UserError(f"method must be an object, not a class: write method={method.__name__}(), with parentheses")
