@@ -34,7 +34,7 @@ Forget = Sequence[str] | Request
 
 def simulate(
     model: nn.Module,
-    clients: Mapping[str, tuple[Samples, Samples]],
+    clients: Mapping[str, tuple[Samples, Samples] | Mapping[str, Samples]],
     workers: int | None = None,
     fresh: Callable[[int], nn.Module] | None = None,
     device: str | torch.device = "cpu",
@@ -44,8 +44,8 @@ def simulate(
     Args:
         model: The model that clients train. Its architecture and frozen parameters are used; the weights to start from
             are given to :func:`train` and :func:`unlearn`.
-        clients: Mapping from client id to (train set, test set), each a pair (inputs, labels) or a torch Dataset of
-            (input, label) pairs.
+        clients: Mapping from client id to (train set, test set), or to named sets such as ``{"train": …}``. A set is a
+            pair (inputs, labels) or a torch Dataset of (input, label) pairs.
         workers: Number of clients that compute in parallel; by default one per core.
         fresh: Function of a seed that returns a newly initialised model, for methods that need one, such as retrain; by
             default the layers of ``model`` are reset.

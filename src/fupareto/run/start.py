@@ -84,7 +84,8 @@ def start_from(layout: Layout, w0: Any, what: str = "w0") -> Start:
 def kept_model(layout: Layout, place: Place) -> Tensor:
     """Return the vector of the final model of a finished run."""
     if not place.finished:
-        raise UserError(f"{place.path} is not finished; continue it with --resume, or resume=True in Python, first")
+        where = place.path or "the run in memory"
+        raise UserError(f"{where} is not finished; continue it with --resume, or resume=True in Python, first")
     stage = place.summary["final"]
     tensors = place.load_model(stage)
     if tensors is None:

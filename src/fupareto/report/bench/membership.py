@@ -35,7 +35,7 @@ def _sheet(results: Results, setting: str, seed: int) -> Sheet | None:
     columns = [("", "method"), ("", "model"), *(("", f"client {i}") for i in clients), ("", "mean")]
     about = [
         "AUC of a learned attack on the sorted softmax outputs, with its 95 % interval, on the model that was kept.",
-        "0.5 tells nothing; below it tells as much as above it.",
+        "0.5 is chance; the attack is trained, so values below it are chance, too.",
     ]
     return Sheet(f"{results['title']}: membership, {setting}, seed {seed}", columns, 2, rows, about)
 

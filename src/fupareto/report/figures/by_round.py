@@ -84,7 +84,7 @@ def _utility(axes: "Axes", run: RunView) -> bool:
 
 def convergence(run: RunView, width: float) -> "Figure | None":
     """What is remembered, R-Acc and distance from the initial model by round."""
-    if not run.history:
+    if not any(series(run.history, key) for key in (run.forgetting, "r_acc", "distance")):
         return None
     from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator

@@ -67,7 +67,11 @@ def from_to(runs: list[RunView], width: float) -> "Figure | None":
 
 def curves(runs: list[RunView], width: float) -> "Figure | None":
     """What is remembered and R-Acc by round, one line per run; dash and mark tell the runs apart."""
-    shown = [(place, run) for place, run in enumerate(runs) if run.history]
+    shown = [
+        (place, run)
+        for place, run in enumerate(runs)
+        if any(series(run.history, key) for key in (run.forgetting, "r_acc"))
+    ]
     if not shown or len(shown) > MOST_CURVES:
         return None
     figure = style.canvas(width, 6.0 if width == style.WIDE else 6.6)
