@@ -155,7 +155,7 @@ def test_own_model(mistake: Mistake, monkeypatch: pytest.MonkeyPatch, function: 
         (("--clients", "0,1,2,3,4"), ("forgets everything", "leave at least one client out")),
         (("--clients", ""), ("names no client", "0, 1, 2, 3, 4")),
         (("--clients", " , "), ("names no client",)),
-        (("--method", "fuparetto"), ("unknown method 'fuparetto'", "fupareto, retrain", "fedavg")),
+        (("--method", "fuparetto"), ("unknown method 'fuparetto'", "fupareto, renew, retrain", "fedavg")),
         (("--method", "fupareto:papers"), ("no preset 'papers'", "fupareto:paper")),
         (("--method", "fedavg:paper"), ("no preset 'paper'", "none")),
         (("--method", "json:JSONDecoder"), ("json:JSONDecoder", "not a subclass")),
