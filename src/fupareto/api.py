@@ -20,7 +20,7 @@ from fupareto.federation.history import PARTS, Plan
 from fupareto.federation.samples import Samples, splits_of
 from fupareto.methods import FedAvg, FUPareto, Method
 from fupareto.methods.registry import chosen
-from fupareto.result import Model, Result, began
+from fupareto.result import Model, References, Result, began
 from fupareto.run import execute
 from fupareto.run.execute import Progress, Settings
 from fupareto.run.loop import Watch
@@ -135,23 +135,27 @@ def audit(
     federation: Federation,
     run: str | Path | Result,
     *,
-    retrain: bool = False,
+    retrain: int = 0,
     training: FedAvg | None = None,
-    reference: Model | None = None,
+    reference: References | None = None,
     thresholds: Thresholds | Mapping[str, float] | None = None,
+    dormancy: int | None = None,
 ) -> dict[str, Any]:
     """Audit a finished run with the federation at hand, write audit.json and summary.json, and return the audit.
 
     Args:
         federation: The clients that the run was made with.
         run: The run directory.
-        retrain: Compare with a model that is retrained without the forgotten data, into ``retrained`` in the run.
+        retrain: Compare with a model that is retrained without the forgotten data, into ``retrained`` in the run; 2
+            makes another one from another seed, into ``retrained-2``.
         training: How to retrain, where the run does not say how its first model was trained.
-        reference: A retrained model to compare with, in any form that ``w0`` may have.
+        reference: A retrained model to compare with, in any form that ``w0`` may have, or a list of two.
         thresholds: Where a number is good enough.
+        dormancy: Rounds for which the retained clients train the model on, to see what comes back; 0 for none. By
+            default 40, if the run had as many and how clients train is known.
     """
     result = run if isinstance(run, Result) else Result.load(federation, run)
-    return result.audit(retrain, training, reference, thresholds)
+    return result.audit(retrain, training, reference, thresholds, dormancy)
 
 
 def learn(

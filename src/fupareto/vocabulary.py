@@ -1,3 +1,5 @@
 """Words that several packages share and that need no torch: stages of a run and names of its files."""
 
 STAGES = ("initial", "unlearned", "recovered")  # the models that every run reports, in this order
+RETRAINED = "retrained"  # a model trained without the forgotten data, in an audit and as a directory of a run
+SECOND = "retrained-2"  # another one, from another seed

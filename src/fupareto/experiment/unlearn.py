@@ -30,13 +30,14 @@ def unlearn(
     root: Path | None = None,
     device: str = "cpu",
     progress: Progress = no_progress,
+    attack: bool = True,
 ) -> Run:
     """Answer a request against the model of a finished run, into the run directory ``out``.
 
     After a training run that is its model; after another request it is the model that was kept, and those who were
     forgotten take part no more. What is not said is taken from the experiment file; options given here are added to
     the file's when the method, whatever its preset, is the file's. With ``sequential`` the clients are forgotten one
-    after the other.
+    after the other. ``attack`` audits the models before the run counts as finished.
     """
     parent = Run.open(trained)
     experiment = stored_experiment(parent, f'fupareto.unlearn(federation, "{trained}", forget=[...], out="{out}")')
@@ -55,6 +56,7 @@ def unlearn(
         root=root,
         device=device,
         progress=progress,
+        attack=attack,
     )
 
 
@@ -82,8 +84,10 @@ def answer(
     root: Path | None = None,
     device: str = "cpu",
     progress: Progress = no_progress,
+    seed: int | None = None,
+    attack: bool = True,
 ) -> Run:
-    """Run a method from the model ``w0`` to its end, measure and audit."""
+    """Run a method from the model ``w0`` to its end, measure and audit; ``seed`` is the experiment's unless given."""
     asked = forgetter(experiment, chosen, options)
     method = Sequential(asked, len(request.clients)) if sequential else asked
     if not request.partial:
@@ -96,9 +100,10 @@ def answer(
         "method": {"name": chosen, **dataclasses.asdict(method)},
         "trained": str(start.source) if start.source else None,
         "versions": versions(),
+        **({} if seed is None else {"seed": seed}),
     }
     settings = Settings(
-        experiment.seed,
+        experiment.seed if seed is None else seed,
         out,
         resume,
         measure_every,
@@ -106,5 +111,5 @@ def answer(
         config=config,
         facts=facts(experiment, f"{chosen}, one by one" if sequential else chosen),
     )
-    api.answer(engine, start, request, method, settings, attack=True)
+    api.answer(engine, start, request, method, settings, attack=attack)
     return Run.open(out)

@@ -11,6 +11,7 @@ ATTACKS = {
     "loss": "takes a low loss for a sign of training",
     "margin": "takes a wide margin over the next best answer for a sign of training",
     "entropy": "takes a decided answer for a sign of training",
+    "delta": "takes a change of the loss since the initial model for a sign of training",
     "rmia": "compares with reference models and with other samples (RMIA)",
     "lira": "compares with models that did and did not see the sample, before unlearning (LiRA)",
     "u-lira": "compares with models that forgot the sample and models that never saw it (U-LiRA)",
@@ -28,7 +29,9 @@ def membership(run: RunView) -> Safe | None:
         "The attacker sees samples, some used for training and some not, and says which is which. An AUC of 0.5 is a "
         "coin toss; above 0.5 the attacker can tell. The headline attack is trained, so that an AUC below 0.5 is "
         "chance. The scores loss, margin, entropy, RMIA and LiRA have a fixed sign: for them an AUC below 0.5 is a "
-        "leak too, as an attacker who knows it only has to turn the answer round. Small numbers are 95% intervals."
+        "leak too, as an attacker who knows it only has to turn the answer round. The attack delta is read against the "
+        "same attack on a retrained model only, and so are all others where there is one: what a model that never saw "
+        "the client gives away is no trace of training. Small numbers are 95% intervals."
     )
     return section(
         "membership",
