@@ -141,7 +141,12 @@ def _truth(summary: dict[str, Any], marked: bool) -> dict[str, Any]:
         gaps[stage] = {
             key: None if own[key] is None or retrained[key] is None else own[key] - retrained[key]
             for key in ("asr", "forget_acc", "r_acc")
-        } | {"divergence": 0.31 / (1 + 4 * place), "divergence_error": 0.01, "disagreement": 0.22 / (1 + 3 * place), "distance": 3.1 - place}
+        } | {
+            "divergence": 0.31 / (1 + 4 * place),
+            "divergence_error": 0.01,
+            "disagreement": 0.22 / (1 + 3 * place),
+            "distance": 3.1 - place,
+        }
     cost = {"rounds": 200, "seconds": 97.3, "bytes_up": 160_123_456, "bytes_down": 171_234_567}
     return {**cost, "retrained": retrained, **second, "stages": gaps}
 

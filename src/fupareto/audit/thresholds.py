@@ -15,8 +15,8 @@ class Thresholds:
     """Limits of the checks, each between 0 and 1; ``spread`` between 0 and 10.
 
     Attributes:
-        asr: Attack success rate of the worst forget client, now and later, or a retrained model's where that is
-            larger; 0.05 is half of guessing among ten classes.
+        asr: Attack success rate of the worst forget client, now and later, or 0.03 above a retrained model's where
+            that is larger; 0.05 is half of guessing among ten classes.
         forget_gap: Accuracy on the forgotten data above that of a retrained model.
         r_acc_loss: Mean accuracy that the retained clients may lose.
         client_loss: Accuracy that a single retained client may lose.

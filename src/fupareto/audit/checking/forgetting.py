@@ -10,7 +10,7 @@ from fupareto.audit.intervals import Pair
 from fupareto.audit.thresholds import Thresholds, share
 from fupareto.vocabulary import RETRAINED
 
-MARGIN = 0.03  # by which a mark may work more often, after further training, than from a retrained model
+MARGIN = 0.03  # by which a mark may work more often than from a retrained model
 Rates = Mapping[str, tuple[float, int]]  # by client, with the number of tries
 
 
@@ -20,7 +20,7 @@ def forgotten(summary: Mapping[str, Any], audit: Mapping[str, Any], missing: lis
     if last["asr"] is None:
         return _known(last, audit, missing, limits)
     own = (audit["truth"] or {}).get(RETRAINED, {}).get("asr_max")
-    limit = max(limits.asr, own or 0.0)
+    limit = _limit(limits, own)
     claim, worst = limits.claim("forgotten", limit), last["asr_max"]
     if doubt := _undecidable(first, missing, limits):
         return Check("forgotten", claim, "open", doubt, worst, limit)
@@ -45,12 +45,17 @@ def lasting(summary: Mapping[str, Any], audit: Mapping[str, Any], missing: list[
     if not marked:
         return _known_later(own, truth, missing, limits, found["rounds"])
     base = max((c["value"] for c in truth.get("clients", {}).values()), default=None)
-    limit = max(limits.asr, 0.0 if base is None else base + MARGIN)
+    limit = _limit(limits, base)
     claim = limits.claim("lasting", limit, found["rounds"])
     if doubt := _undecidable(first, missing, limits):
         return Check("lasting", claim, "open", doubt, own["worst"], limit)
     rates = {i: (c["value"], c["samples"] or 0) for i, c in own["clients"].items()}
     return _marked("lasting", claim, rates, limit, base, f"after {own['worst_round']} further rounds, ")
+
+
+def _limit(limits: Thresholds, retrained: float | None) -> float:
+    """Return how often a mark may work: the threshold, or a little more often than from a retrained model."""
+    return max(limits.asr, 0.0 if retrained is None else retrained + MARGIN)
 
 
 def _undecidable(first: Mapping[str, Any], missing: list[str], limits: Thresholds) -> str:
