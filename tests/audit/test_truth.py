@@ -68,11 +68,9 @@ def federation() -> SimulatedFederation:
 
 
 def trained(start: Tensor, clients: tuple[str, ...], seed: int) -> Tensor:
-    w = start
     with federation().session():
-        for _, w in zip(range(TRAINING.rounds), TRAINING.onward(federation(), start, clients, seed), strict=False):
-            pass
-    return w
+        onward = TRAINING.onward(federation(), start, clients, seed)
+        return [w for _, w in zip(range(TRAINING.rounds), onward, strict=False)][-1]
 
 
 @cache

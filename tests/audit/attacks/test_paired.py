@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fupareto.audit.attacks.delta import scores
-from fupareto.audit.attacks.paired import against, difference
 from fupareto.audit.attacks.membership import attack
+from fupareto.audit.attacks.paired import against, difference
 from fupareto.audit.attacks.roc import Scores, auc
 from fupareto.audit.attacks.signals import Outputs
 

@@ -123,8 +123,9 @@ def _audits(runs: list[RunView]) -> Safe | None:
     explain = (
         "Of each run’s final model. An AUC of 0.5 is best. Gaps are to a retrained model, in percentage points: of ASR "
         "(of forget accuracy where there is no backdoor) and of R-Acc; bits apart is how far the outputs differ. Worst "
-        "later is what is remembered, at its worst, while the retained clients train on; slow relearning is how much is "
-        "back in the mean over slow rounds on the forgotten data, and the way gone from the initial to a retrained model."
+        "later is what is remembered, at its worst, while the retained clients train on; slow relearning is how much "
+        "is back in the mean over slow rounds on the forgotten data, with the way gone from the initial to a retrained "
+        "model."
     )
     return join(
         tag("h3", "What the audits say"),

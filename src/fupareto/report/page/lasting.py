@@ -70,9 +70,9 @@ def relearning(run: RunView) -> Safe | None:
         first = cell(number(f"{place}.curve.0", curve[0], percent))
         rows.append(row(stage, first, cell(number(f"{place}.mean", found.get("mean"), percent))))
     explain = (
-        "Each model is trained on the forgotten data alone, at a hundredth of the training’s rate. What was only hidden "
-        "comes back at once; what was removed has to be learnt like something new, as the retrained model does. The "
-        "measure is the mean of the curve."
+        "Each model is trained on the forgotten data alone, at a hundredth of the training’s rate. What was only "
+        "hidden comes back at once; what was removed has to be learnt like something new, as the retrained model does. "
+        "The measure is the mean of the curve."
     )
     return section(
         "relearning",
