@@ -26,7 +26,11 @@ class Order(BaseModel):
     options: str = ""  # of the method: "rounds=50 lr=0.1"
     model: str = ""  # where to start from: a .safetensors file, or a run directory
     audit: bool = True  # attack the models: the outputs and labels of those who leave are sent to the server for it
-    reference: str = ""  # run directory of a model that was retrained without what is to be forgotten, for the audit
+    reference: str = (
+        ""  # run directories of models retrained without what is to be forgotten, for the audit: "a" or "a,b"
+    )
+    retrain: int = Field(0, ge=0, le=2)  # or retrain so many models, to compare with
+    dormancy: int | None = Field(None, ge=0)  # rounds of further training in the audit; 40 where the run had as many
     out: str = "runs/flower"  # run directory to write
     resume: bool = False
     clients: int = Field(2, ge=2)  # how many must be there before the run begins
