@@ -13,6 +13,11 @@ from .commands import Ended, Process, files, forked, fupareto
 STAGES = ("initial", "unlearned", "recovered")
 MEASURES = {"asr", "asr_max", "r_acc", "r_acc_std", "r_acc_min", "forget_acc", "mia_auc", "distance"}
 
+RETRAINED = (
+    *("config.toml", "request.json", "rounds.jsonl", "summary.json", "initial.safetensors", "unlearned.safetensors"),
+    *("checkpoint", "checkpoint/state.safetensors"),
+)
+
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
@@ -108,9 +113,8 @@ def test_leaves_nothing_behind(demo: tuple[Path, Ended]) -> None:
         for name in (
             *("config.toml", "request.json", "rounds.jsonl", "summary.json", "report.html", "checkpoint", "training"),
             *(f"{stage}.safetensors" for stage in STAGES),
-            *("checkpoint/state.safetensors", "audit.json", "retrained", "retrained/checkpoint/state.safetensors"),
-            *(f"retrained/{n}" for n in ("config.toml", "request.json", "rounds.jsonl", "summary.json", "audit.json")),
-            *(f"retrained/{n}" for n in ("initial.safetensors", "unlearned.safetensors", "checkpoint")),
+            *("checkpoint/state.safetensors", "audit.json", "retrained", "retrained-2"),
+            *(f"{place}/{n}" for place in ("retrained", "retrained-2") for n in RETRAINED),
             *(f"training/{n}" for n in ("config.toml", "rounds.jsonl", "summary.json", "checkpoint")),
             *(f"training/{n}" for n in ("initial.safetensors", "checkpoint/state.safetensors")),
         )
