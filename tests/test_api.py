@@ -96,7 +96,7 @@ def test_audit(federation: fupareto.Federation, trained: fupareto.Result, w0: Te
     assert (found["truth"], found["relearning"]) == (None, None)
     more = result.audit(reference=model(), training=fupareto.FedAvg(lr=0.1))
     assert "retrained" in more["membership"]
-    assert more["relearning"]["lr"] == pytest.approx(0.01)
+    assert more["relearning"]["lr"] == pytest.approx(0.001)
     assert (tmp_path / "run/audit.json").is_file()
     page = result.report(tmp_path / "report.html").read_text()
     assert 'id="relearning"' in page

@@ -234,6 +234,43 @@ def test_retraining_as_the_model_was_trained(federation: fupareto.Federation, fo
     assert again["membership"] == found["membership"]
 
 
+def test_two_retrained_models_and_further_training(
+    federation: fupareto.Federation, trained: fupareto.Result, forgotten: fupareto.Result
+) -> None:
+    assert forgotten.audit()["dormancy"] is None  # the run had three rounds
+    found = forgotten.audit(retrain=2, dormancy=3)
+    assert (path_of(forgotten) / "retrained-2/summary.json").is_file()
+    assert found["truth"]["retrained"] != found["truth"]["retrained-2"]
+    assert found["dormancy"]["measure"] == "forget_acc"  # there is no mark
+    assert found["dormancy"]["lr"] == TRAINING.lr
+    again = fupareto.audit(federation, path_of(forgotten), dormancy=3)
+    assert again | {"created": ""} == found | {"created": ""}
+    alone = fupareto.unlearn(federation, trained, ["b"], METHOD).audit(retrain=2, dormancy=3)
+    assert (alone["way"], alone["dormancy"]) == (found["way"], found["dormancy"])
+    given = [path_of(forgotten) / name for name in ("retrained", "retrained-2")]
+    other = fupareto.unlearn(federation, trained, ["b"], METHOD).audit(reference=given)
+    assert other["truth"]["stages"] == found["truth"]["stages"]
+
+
+def test_a_long_run_is_trained_on_by_default(federation: fupareto.Federation, trained: fupareto.Result) -> None:
+    method = FUPareto(rounds=40, recovery_rounds=1, lr=0.1)
+    assert len(fupareto.unlearn(federation, trained, ["b"], method).rounds) >= 40
+    found = fupareto.unlearn(federation, trained, ["b"], method).audit()
+    assert found["dormancy"]["rounds"] == 40
+    assert next(iter(found["dormancy"]["models"])) == "initial"
+    unknown = fupareto.unlearn(federation, model(), ["b"], method)
+    assert unknown.audit()["dormancy"] is None  # nobody knows how clients train
+    with pytest.raises(UserError, match="how clients train is not known"):
+        unknown.audit(dormancy=2)
+    for wrong in (-1, 1.5, True):
+        with pytest.raises(UserError, match="dormancy must be a number of rounds"):
+            unknown.audit(dormancy=wrong)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="retrain takes True, or a number"):
+        unknown.audit(retrain=3)
+    with pytest.raises(UserError, match="a list of two, not 3"):
+        unknown.audit(reference=[model(), model(), model()])
+
+
 def test_retraining_in_memory_is_the_same(
     federation: fupareto.Federation, trained: fupareto.Result, forgotten: fupareto.Result
 ) -> None:

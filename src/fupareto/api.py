@@ -20,7 +20,7 @@ from fupareto.federation.history import PARTS, Plan
 from fupareto.federation.samples import Samples, splits_of
 from fupareto.methods import FedAvg, FUPareto, Method
 from fupareto.methods.registry import chosen
-from fupareto.result import Model, Result, began
+from fupareto.result import Model, References, Result, began
 from fupareto.run import execute
 from fupareto.run.execute import Progress, Settings
 from fupareto.run.loop import Watch
@@ -151,26 +151,27 @@ def audit(
     federation: Federation,
     run: str | Path | Result,
     *,
-    retrain: bool = False,
+    retrain: int = 0,
     training: FedAvg | None = None,
-    reference: Model | None = None,
+    reference: References | None = None,
     thresholds: Thresholds | Mapping[str, float] | None = None,
+    dormancy: int | None = None,
 ) -> dict[str, Any]:
     """Audit a finished run and write its audit.json and summary.json.
 
     Args:
-        federation: The clients that the run was made with, undivided: as :func:`simulate` returns them.
-        run: Run directory, or a Result.
-        retrain: Retrain a model without the forgotten data, into ``retrained`` in the run directory, and compare.
-        training: Settings to retrain with, where the run does not say how its initial model was trained.
-        reference: Retrained model to compare with, in any form that ``w0`` of :func:`unlearn` takes.
-        thresholds: Limits of the checks, as Thresholds or by name, such as ``{"asr": 0.02}``.
-
-    Returns:
-        The audit, with its verdict (the content of audit.json).
+        federation: The clients that the run was made with.
+        run: The run directory.
+        retrain: Compare with a model that is retrained without the forgotten data, into ``retrained`` in the run; 2
+            makes another one from another seed, into ``retrained-2``.
+        training: How to retrain, where the run does not say how its first model was trained.
+        reference: A retrained model to compare with, in any form that ``w0`` may have, or a list of two.
+        thresholds: Where a number is good enough.
+        dormancy: Rounds for which the retained clients train the model on, to see what comes back; 0 for none. By
+            default 40, if the run had as many and how clients train is known.
     """
     result = run if isinstance(run, Result) else Result.load(federation, run)
-    return result.audit(retrain, training, reference, thresholds)
+    return result.audit(retrain, training, reference, thresholds, dormancy)
 
 
 def learn(

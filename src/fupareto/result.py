@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Union
@@ -11,38 +11,37 @@ from typing import Any, Union
 from torch import Tensor, nn
 
 from fupareto.audit import assemble
-from fupareto.audit.assemble import Truth
+from fupareto.audit.assemble import Extent, Truth
 from fupareto.audit.attacks.shadowed import Shadowed
 from fupareto.audit.checks import Thresholds
+from fupareto.audit.dormancy import ROUNDS as DORMANCY
 from fupareto.audit.summary import summarise
+from fupareto.audit.training import Progress, no_progress
 from fupareto.errors import UserError
-from fupareto.federation import Federation, Local, Request
+from fupareto.federation import Federation, Request
 from fupareto.methods import FedAvg
 from fupareto.methods.retrain import Retrain
+from fupareto.randomness import derive
 from fupareto.report import render
 from fupareto.run import execute
 from fupareto.run.directory import Run
 from fupareto.run.execute import Settings
 from fupareto.run.loop import Outcome
 from fupareto.run.start import Place, Start, kept_model, start_from, training_of
-from fupareto.vocabulary import STAGES
+from fupareto.vocabulary import RETRAINED, SECOND, STAGES
 
 Model = Union[Tensor, nn.Module, Mapping[str, Tensor], str, "os.PathLike[str]", Run, Start, "Result"]
+References = Model | Sequence[Model]  # one retrained model, or two
 FACTS = ("name", "method", "dataset", "model", "seed", "versions", "created")
 COST = ("rounds", "seconds", "bytes_up", "bytes_down")
+PLACES = (RETRAINED, SECOND)  # of retrained models in a run, the second of another seed
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What an audit compares a run with.
+    """What the audit compares a run with: retrained models, how clients train, and remarks on both."""
 
-    Attributes:
-        truth: Retrained model and its cost; None where there is none.
-        training: Settings of the training of the initial model; None where they are not known.
-        notes: Remarks for the audit.
-    """
-
-    truth: Truth | None = None
+    truths: tuple[Truth, ...] = ()
     training: FedAvg | None = None
     notes: tuple[str, ...] = ()
 
@@ -135,38 +134,43 @@ class Result:
 
     def audit(
         self,
-        retrain: bool = False,
+        retrain: int = 0,
         training: FedAvg | None = None,
-        reference: Model | None = None,
+        reference: References | None = None,
         thresholds: Thresholds | Mapping[str, float] | None = None,
+        dormancy: int | None = None,
     ) -> dict[str, Any]:
         """Audit the models: attack them, compare them, and check the numbers against thresholds.
 
         Args:
-            retrain: Retrain a model without the forgotten data, with the settings of the training, and compare.
-            training: Settings of the training, where the run does not say how its initial model was trained.
-            reference: Retrained model to compare with, in any form that ``w0`` of ``unlearn`` takes.
-            thresholds: Limits of the checks, as Thresholds or by name, such as ``{"asr": 0.02}``.
-
-        Returns:
-            The audit, with its verdict (the content of audit.json).
+            retrain: Compare with a model that is retrained without the forgotten data, by the training's settings.
+                2 makes another one from another seed, which says how much retrained models differ.
+            training: The settings of the training, where the run does not know them.
+            reference: A model that was retrained already, in any form that ``w0`` of ``unlearn`` may have, or a list of
+                two.
+            thresholds: Where a number is good enough, such as ``{"asr": 0.02}``.
+            dormancy: Rounds for which the retained clients train the model on, to see what comes back; 0 for none. By
+                default 40, if the run had as many and how clients train is known.
         """
         limits = _limits(thresholds)
         if self.request is None:
             raise UserError("a training run forgets nothing and cannot be audited; audit the result of unlearn()")
         if self.place.path is not None:
             refuse_certified(self.place.path)
-        against = self._comparison(retrain, training, reference)
+        against = self._comparison(_models(retrain), training, reference)
+        extent = self._extent(against, dormancy)
         summary = self.place.summary if self.place.finished else self._measured()
-        summary, found = self._attacked(summary, against, None, limits)
+        summary, found = self._attacked(summary, extent, limits, against.notes)
         self.place.save_results(summary, found)
         return found
 
     def remeasure(
         self,
-        reference: Model | None = None,
+        reference: References | None = None,
         shadowed: Shadowed | None = None,
         thresholds: Thresholds | Mapping[str, float] | None = None,
+        dormancy: int | None = None,
+        progress: Progress = no_progress,
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
         """Measure and audit the models again without writing anything.
 
@@ -181,8 +185,9 @@ class Result:
         summary = self._measured()
         if self.request is None:
             return summary, None
-        against = self._comparison(False, None, reference)
-        return self._attacked(summary, against, shadowed, _limits(thresholds))
+        extent = self._extent(self._comparison(0, None, reference), dormancy)
+        extent = dataclasses.replace(extent, shadowed=shadowed)
+        return self._attacked(summary, extent, _limits(thresholds), (), progress)
 
     def report(self, path: str | Path) -> Path:
         """Write the HTML report, with the audit if there is one.
@@ -213,10 +218,14 @@ class Result:
         return {"format": 1, **self.facts, "created": self.facts.get("created", created), **numbers}
 
     def _attacked(
-        self, summary: dict[str, Any], against: Comparison, shadowed: Shadowed | None, thresholds: Thresholds | None
+        self,
+        summary: dict[str, Any],
+        extent: Extent,
+        thresholds: Thresholds | None,
+        notes: tuple[str, ...],
+        progress: Progress = no_progress,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Audit the models and return the summary, with its membership numbers, and the audit."""
-        outcome, training = self.outcome, against.training
+        outcome = self.outcome
         with outcome.federation.session():
             found = assemble.audit(
                 outcome.federation,
@@ -225,28 +234,41 @@ class Result:
                 self.rounds,
                 summary,
                 seed=self.seed,
-                retrained=against.truth,
-                local=Local(training.lr, training.epochs, training.batch_size, self.seed) if training else None,
-                shadowed=shadowed,
+                extent=extent,
                 thresholds=thresholds,
+                progress=progress,
             )
-        if against.notes:
-            found["notes"] = list(against.notes)
+        if notes:
+            found["notes"] = list(notes)
         return assemble.with_membership(summary, found), found
 
-    def _comparison(self, retrain: bool, training: FedAvg | None, reference: Model | None) -> Comparison:
-        """Return what to compare with: a given model, one that is retrained now, or one of an earlier audit."""
+    def _extent(self, against: Comparison, dormancy: int | None) -> Extent:
+        """Return how thorough the audit is; by default it trains a model on for no more rounds than the run had."""
+        if dormancy is None:
+            dormancy = DORMANCY if against.training is not None and len(self.rounds) >= DORMANCY else 0
+        elif isinstance(dormancy, bool) or not isinstance(dormancy, int) or dormancy < 0:
+            raise UserError(f"dormancy must be a number of rounds from 0 on, not {dormancy!r}")
+        elif dormancy and against.training is None:
+            raise UserError("how clients train is not known, so the model cannot be trained on: say it with training=")
+        return Extent(against.truths, against.training, dormancy)
+
+    def _comparison(self, retrain: int, training: FedAvg | None, reference: References | None) -> Comparison:
+        """Return the retrained models: those that are given, made now, or were made earlier."""
         if training is not None and not isinstance(training, FedAvg):
             raise UserError(f"training must be FedAvg(...), not a {type(training).__name__}")
         known = training or training_of(self.place)
         if reference is not None:
-            return self._given(reference, known)
-        if retrain:
-            return self._retrained(known)
-        earlier = None if self.place.path is None else self.place.path / "retrained"
-        if earlier is not None and Run.begun(earlier) and Run.open(earlier).finished:
-            return self._given(Run.open(earlier), known)
-        return Comparison(training=known)
+            given: list[Any] = list(reference) if isinstance(reference, list | tuple) else [reference]
+            if not 1 <= len(given) <= len(PLACES):
+                raise UserError(f"reference takes one retrained model, or a list of two, not {len(given)}")
+            return _joined([self._given(one, known) for one in given])
+        made = [self._retrained(known, number) for number in range(retrain)]
+        for name in PLACES[retrain:]:
+            earlier = None if self.place.path is None else self.place.path / name
+            if earlier is None or not (Run.begun(earlier) and Run.open(earlier).finished):
+                break
+            made.append(self._given(Run.open(earlier), known))
+        return _joined(made) if made else Comparison(training=known)
 
     def _given(self, reference: Model, training: FedAvg | None) -> Comparison:
         """Return the comparison with a given model, or with the run of a retrained one."""
@@ -254,14 +276,14 @@ class Result:
         device = self.outcome.federation.device
         if place is None:
             w = start_from(layout, reference, "reference").w
-            return Comparison(Truth(w.to(device), dict.fromkeys(COST)), training)
+            return Comparison((Truth(w.to(device), dict.fromkeys(COST)),), training)
         if isinstance(reference, Result):
             reference.summary()
         w = kept_model(layout, place).to(device)
         self._check_reference(place)
         method = place.config.get("method", {})
         own = FedAvg(**{f.name: method[f.name] for f in dataclasses.fields(FedAvg)}) if not place.trains else None
-        return Comparison(Truth(w, place.summary["cost"]), training or own or training_of(place))
+        return Comparison((Truth(w, place.summary["cost"]),), training or own or training_of(place))
 
     def _check_reference(self, place: Place) -> None:
         """Refuse a reference that was trained on the forgotten data."""
@@ -276,8 +298,8 @@ class Result:
         if Request.from_json(place.request) != self.request:
             raise UserError(f"{where} was retrained for another request; the reference must be for the same one")
 
-    def _retrained(self, training: FedAvg | None) -> Comparison:
-        """Retrain a model without the forgotten data, into ``retrained`` where the run has a directory."""
+    def _retrained(self, training: FedAvg | None, number: int) -> Comparison:
+        """Train a new model without the forgotten data; in a run directory, into its ``retrained``, or a second one."""
         notes: tuple[str, ...] = ()
         if training is None:
             training = FedAvg()
@@ -285,7 +307,8 @@ class Result:
                 f"How the initial model was trained is not known: retrained with FedAvg's defaults, {training}. "
                 "Pass the settings of its training as training=FedAvg(...).",
             )
-            warnings.warn(notes[0], stacklevel=4)
+            if not number:
+                warnings.warn(notes[0], stacklevel=5)
         method = Retrain(**dataclasses.asdict(training))
         w0, path = self.outcome.model("initial"), self.place.path
         if w0 is None or self.request is None:
@@ -293,10 +316,12 @@ class Result:
         label = {"name": method.name, **dataclasses.asdict(method)}
         kept = {key: value for key, value in self.place.config.items() if key in ("kind", "seed", "versions")}
         config = {**kept, "method": label, "training": dataclasses.asdict(training)}
-        settings = Settings(self.seed, path and path / "retrained", True, 10, config=config)
+        seed = retraining_seed(self.seed, number)
+        config = {**config, "seed": seed} if number else config
+        settings = Settings(seed, path and path / PLACES[number], True, 10, config=config)
         facts = {**{key: self.facts.get(key) for key in FACTS if key != "created"}, "method": method.name}
         outcome = execute.answer(self.outcome.federation, Start(w0), self.request, method, settings)
-        made = Result(outcome, self.request, self.seed, facts)
+        made = Result(outcome, self.request, seed, facts)
         return dataclasses.replace(self._given(made, training), notes=notes)
 
 
@@ -310,6 +335,11 @@ def began(federation: Federation, w0: Model) -> Start:
         w0.summary()
     start = start_from(federation.layout, w0.place if isinstance(w0, Result) else w0)
     return dataclasses.replace(start, w=start.w.to(federation.device))
+
+
+def retraining_seed(seed: int, number: int) -> int:
+    """Return the seed of a run's first (0) or second (1) retrained model."""
+    return derive(seed, "retrained", number) if number else seed
 
 
 def refuse_certified(path: Path) -> None:
@@ -345,3 +375,16 @@ def _limits(thresholds: Thresholds | Mapping[str, float] | None) -> Thresholds |
             f"{type(thresholds).__name__}"
         )
     return Thresholds.of(thresholds)
+
+
+def _models(retrain: Any) -> int:
+    """Return how many models to retrain; True is one."""
+    if not isinstance(retrain, int) or not 0 <= retrain <= len(PLACES):
+        raise UserError(f"retrain takes True, or a number of models from 0 to {len(PLACES)}, not {retrain!r}")
+    return int(retrain)
+
+
+def _joined(found: Sequence[Comparison]) -> Comparison:
+    truths = tuple(truth for one in found for truth in one.truths)
+    notes = tuple(dict.fromkeys(note for one in found for note in one.notes))
+    return Comparison(truths, found[0].training, notes)

@@ -1,3 +1,5 @@
 """Names that several packages share: the stages of a run. This module does not import torch."""
 
 STAGES = ("initial", "unlearned", "recovered")  # the models that every run reports, in this order
+RETRAINED = "retrained"  # a model trained without the forgotten data, in an audit and as a directory of a run
+SECOND = "retrained-2"  # another one, from another seed

@@ -44,12 +44,33 @@ def audit(**changes: Any) -> dict[str, Any]:
         "told_apart": None,
         "truth": {
             "retrained": stage(0.02, 0.8, 0.68),
-            "stages": {"unlearned": {"divergence": 0.03, "disagreement": 0.1}},
+            "retrained-2": stage(0.02, 0.8, 0.68),
+            "stages": {"unlearned": apart(0.03), "retrained-2": apart(0.028)},
         },
-        "relearning": {"limit": 30, "models": {"unlearned": {"rounds": 8}, "retrained": {"rounds": 10}}},
+        "dormancy": dormancy(0.02, 0.01),
+        "way": {"relearning": gone(0.9, 0.85, 0.95), "divergence": gone(0.8, 0.7, 0.9)},
         "exclusivity": lost((-0.03, 4000), (0.01, 4000)),
     }
     return {**found, **changes}
+
+
+def apart(bits: float, error: float = 0.001) -> dict[str, float]:
+    return {"divergence": bits, "divergence_error": error, "disagreement": 0.1}
+
+
+def gone(value: float | None, low: float | None, high: float | None) -> dict[str, Any]:
+    values = {"initial": {"value": 0.9}, "unlearned": {"value": 0.35}, "retrained": {"value": 0.3}}
+    reason = "no way to go" if value is None else None
+    return {"values": values, "models": {"unlearned": {"value": value, "low": low, "high": high, "reason": reason}}}
+
+
+def dormancy(own: float, retrained: float | None, n: int = 4000, measure: str = "asr") -> dict[str, Any]:
+    def curve(worst: float) -> dict[str, Any]:
+        return {"worst": worst, "worst_round": 7, "clients": {"1": {"value": worst, "samples": n}}, "r_acc": 0.8}
+
+    models = {"initial": curve(0.8), "unlearned": curve(own)}
+    models |= {} if retrained is None else {"retrained": curve(retrained)}
+    return {"measure": measure, "rounds": 40, "lr": 0.1, "models": models}
 
 
 def without_mark(run: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +103,9 @@ DECIDES = {
 @pytest.mark.parametrize("limit", [f.name for f in dataclasses.fields(Thresholds)])
 def test_every_threshold_decides_its_own_check_and_no_other(limit: str) -> None:
     limits: dict[str, float] = {limit: 1.0 if limit == "relearning" else 0.0}
-    run, found = summary(), audit(told_apart={**result(0.52, 0.45, 0.58), "with": 8, "without": 8})
+    run, found = summary(), audit()
+    if limit == "asr":  # with a retrained model, no more is asked than that reaches
+        found |= {"truth": None}
     if limit == "forget_gap":  # without a trigger
         run = without_mark(run)
     if limit == "r_acc_loss":
@@ -115,10 +138,11 @@ def test_membership_goes_by_the_interval_on_both_sides(low: float, high: float, 
 
 
 def test_what_was_not_measured_is_open() -> None:
-    nothing = audit(membership={}, truth=None, relearning=None, exclusivity={"clients": {}})
+    nothing = audit(membership={}, truth=None, dormancy=None, way=None, exclusivity={"clients": {}})
     found = results(summary(), nothing)
     assert found == {
         "forgotten": "shown",
+        "lasting": "open",
         "useful": "shown",
         "exclusive": "open",
         "private": "open",
@@ -140,22 +164,101 @@ def test_a_mark_that_was_never_learnt_cannot_be_forgotten() -> None:
     run = summary()
     run["stages"]["initial"] = stage(0.03, 0.8, 0.9)
     assert results(run, audit())["forgotten"] == "open"
+    assert results(run, audit())["lasting"] == "open"
 
 
 @pytest.mark.parametrize(
-    ("own", "truth", "expected"),
+    ("value", "low", "high", "expected"),
     [
-        (4, 10, "refuted"),
-        (5, 10, "shown"),
-        (None, 10, "shown"),
-        (20, None, "shown"),
-        (10, None, "refuted"),
-        (3, 0, "open"),
+        (0.9, 0.8, 1.0, "shown"),
+        (0.5, 0.4, 0.6, "refuted"),
+        (0.75, 0.65, 0.85, "open"),
+        (1.4, 1.2, 1.6, "shown"),
+        (None, None, None, "open"),
     ],
 )
-def test_relearning_against_a_retrained_model(own: int | None, truth: int | None, expected: str) -> None:
-    found = audit(relearning={"limit": 30, "models": {"unlearned": {"rounds": own}, "retrained": {"rounds": truth}}})
+def test_relearning_goes_by_the_way_gone(
+    value: float | None, low: float | None, high: float | None, expected: str
+) -> None:
+    found = audit(way={"relearning": gone(value, low, high)})
     assert results(summary(), found)["removed"] == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "spread", "error", "expected"),
+    [
+        (0.04, 0.03, 0.001, "shown"),
+        (0.05, 0.03, 0.001, "refuted"),
+        (0.044, 0.03, 0.002, "open"),
+        (0.02, 0.01, 0.008, "open"),  # two retrained models that do not differ beyond chance
+        (0.2, None, 0.001, "open"),  # one retrained model: nobody knows how much they differ
+    ],
+)
+def test_outputs_are_measured_by_two_retrained_models(
+    own: float, spread: float | None, error: float, expected: str
+) -> None:
+    stages = {"unlearned": apart(own, error)} | ({} if spread is None else {"retrained-2": apart(spread, error)})
+    found = audit()
+    found["truth"]["stages"] = stages
+    [check] = [c for c in checks(summary(), found, Thresholds()) if c.name == "alike"]
+    assert check.result == expected
+    assert "80% of the way" in check.text
+    assert ("--retrain 2" in check.text) == (spread is None)
+
+
+@pytest.mark.parametrize(
+    ("own", "retrained", "tries", "expected"),
+    [
+        (0.02, 0.01, 4000, "shown"),
+        (0.2, 0.01, 4000, "refuted"),
+        (0.2, 0.19, 4000, "shown"),  # so does a model that never saw the mark
+        (0.2, 0.1, 4000, "refuted"),
+        (0.02, None, 4000, "shown"),
+        (0.02, 0.01, 30, "open"),
+    ],
+)
+def test_a_mark_that_comes_back_refutes(own: float, retrained: float | None, tries: int, expected: str) -> None:
+    [check] = [
+        c
+        for c in checks(summary(), audit(dormancy=dormancy(own, retrained, tries)), Thresholds())
+        if c.name == "lasting"
+    ]
+    assert check.result == expected
+    assert "within 40 further rounds" in check.claim
+
+
+@pytest.mark.parametrize(("own", "retrained", "expected"), [(0.7, 0.69, "shown"), (0.9, 0.7, "refuted")])
+def test_accuracy_that_comes_back_refutes(own: float, retrained: float, expected: str) -> None:
+    run = without_mark(summary())
+    found = audit(dormancy=dormancy(own, retrained, measure="forget_acc"))
+    assert results(run, found)["lasting"] == expected
+    assert results(run, audit(dormancy=dormancy(own, None, measure="forget_acc")))["lasting"] == "open"
+
+
+@pytest.mark.parametrize(
+    ("difference", "error", "learned", "expected"),
+    [
+        (0.02, 0.01, False, "shown"),
+        (0.2, 0.01, False, "refuted"),
+        (-0.2, 0.01, False, "refuted"),
+        (-0.2, 0.01, True, "shown"),
+        (0.02, 0.2, False, "open"),
+    ],
+)
+def test_membership_is_read_against_a_retrained_model(
+    difference: float, error: float, learned: bool, expected: str
+) -> None:
+    """An AUC of 0.8 is no leak where a model that never saw the samples has it too."""
+    told = {"auc": 0.8 - difference, "difference": difference, "error": error}
+    own = result(0.8, 0.78, 0.82, learned=learned, against=told)
+    [check] = [c for c in checks(summary(), attacks(own), Thresholds()) if c.name == "private"]
+    assert check.result == expected
+    assert "retrained model" in check.claim
+
+
+def test_a_change_of_loss_says_nothing_without_a_retrained_model() -> None:
+    found = audit(membership={"unlearned": {"clients": {"1": {"attacks": {"delta": result(0.9, 0.85, 0.95)}}}}})
+    assert results(summary(), found)["private"] == "open"
 
 
 def test_models_that_are_told_apart_refute() -> None:
@@ -182,10 +285,10 @@ def test_the_paragraph_says_each_thing_once_and_under_its_result() -> None:
 
 
 def test_the_verdict_carries_its_tally() -> None:
-    made = checks(summary(), audit(truth=None, relearning=None), Thresholds())
+    made = checks(summary(), audit(truth=None, way=None), Thresholds())
     found = verdict("Measured so and so. Checks: none made.", made)
-    assert found["tally"] == {"shown": 4, "open": 2, "refuted": 0}
-    assert found["text"].startswith("Measured so and so. Checks: 4 shown, 2 open, 0 refuted. Shown: ")
+    assert found["tally"] == {"shown": 5, "open": 2, "refuted": 0}
+    assert found["text"].startswith("Measured so and so. Checks: 5 shown, 2 open, 0 refuted. Shown: ")
     assert [check["name"] for check in found["checks"]] == [check.name for check in made]
 
 
@@ -273,7 +376,9 @@ def test_chance_alone_seldom_refutes_many_attacks() -> None:
     assert refuted <= 6
 
 
-@pytest.mark.parametrize("wrong", [{"asr": 2}, {"asr": "low"}, {"asr": True}, {"asr": -0.1}, {"asrr": 0.1}])
+@pytest.mark.parametrize(
+    "wrong", [{"asr": 2}, {"asr": "low"}, {"asr": True}, {"asr": -0.1}, {"asrr": 0.1}, {"spread": 11}]
+)
 def test_wrong_thresholds_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="threshold"):
         Thresholds.of(wrong)

@@ -261,3 +261,32 @@ def test_bench_has_help(call: Call) -> None:
     ended = call("bench", "--help")
     assert ended.code == 0
     assert "--scale" in ended.out
+
+
+def test_a_bench_may_ask_for_retrained_models(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are made once for all methods of a setting and seed, and nothing is done twice."""
+    monkeypatch.chdir(tmp_path)
+    asked = BENCH.replace("seeds = [0, 1]", "seeds = [3]\naudit = { retrain = 2, dormancy = 2 }", 1)
+    Path("bench.toml").write_text(asked)
+    out = tmp_path / "runs/bench/tiny"
+    ended = call("bench", "bench.toml", "--quiet")
+    assert ended.code == 0, ended.err
+    assert {path.name for path in (out / "cn1/seed-3").iterdir()} == {
+        *("training", "reference", "reference-2", "retraining", "fupareto-s3")
+    }
+    for cell in results(out)["cells"]:
+        told = cell["lasting"]
+        assert told["rounds"] == 2
+        assert set(told["models"]) == {"initial", cell["final"], "retrained", "retrained-2"}
+        for own in told["models"].values():
+            assert all(own[key] is not None for key in ("later", "relearning", "loss"))
+        assert set(told["way"]) == {"asr", "later", "relearning", "loss", "divergence"}
+    table = (out / "lasting.md").read_text()
+    for word in ("w0", "retrained", "FUPareto s=3", "later", "relearning", "loss AUC", "way: divergence"):
+        assert word in table
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("audit.json")}
+    assert len(before) == 2
+    assert call("bench", "bench.toml", "--quiet").code == 0
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    Path("bench.toml").write_text(asked.replace("retrain = 2", "retrain = 3"))
+    assert "audit.retrain" in call("bench", "bench.toml").err

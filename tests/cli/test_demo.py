@@ -13,6 +13,11 @@ from .commands import Ended, Process, files, forked, fupareto
 STAGES = ("initial", "unlearned", "recovered")
 MEASURES = {"asr", "asr_max", "r_acc", "r_acc_std", "r_acc_min", "forget_acc", "mia_auc", "distance"}
 
+RETRAINED = (
+    *("config.toml", "request.json", "rounds.jsonl", "summary.json", "initial.safetensors", "unlearned.safetensors"),
+    *("checkpoint", "checkpoint/state.safetensors"),
+)
+
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
@@ -30,7 +35,7 @@ def test_says_what_came_out(demo: tuple[Path, Ended], summary: dict[str, Any]) -
     run, ended = demo
     assert ended.code == 0, ended.err
     for stage in STAGES:
-        (row,) = [line for line in ended.out.splitlines() if f" {stage} " in line]
+        (row,) = [line for line in ended.out.splitlines() if line.startswith(f"│ {stage} ")]
         measured = summary["stages"][stage]
         assert f"{measured['asr']:.3f}" in row
         assert f"{measured['r_acc']:.3f} ({measured['r_acc_std']:.3f})" in row
@@ -40,6 +45,16 @@ def test_says_what_came_out(demo: tuple[Path, Ended], summary: dict[str, Any]) -
     assert "Training 10 clients on digits, seed 0." in ended.err
     assert "carry a backdoor and are to be forgotten" in ended.err
     assert max(map(len, ended.out.splitlines()[:8])) <= 80
+
+
+def test_the_table_shows_the_model_now_and_later(demo: tuple[Path, Ended], summary: dict[str, Any]) -> None:
+    found = json.loads((demo[0] / "audit.json").read_text())
+    assert found["dormancy"]["rounds"] == 40
+    assert " later " in demo[1].out.splitlines()[2]
+    for stage in (summary["final"], "retrained"):
+        (row,) = [line for line in demo[1].out.splitlines() if line.startswith(f"│ {stage} ")]
+        assert f"{found['dormancy']['models'][stage]['worst']:.3f}" in row
+    assert all(own["spread"] is not None for own in found["way"].values())
 
 
 def test_report_is_one_file_that_opens_offline(demo: tuple[Path, Ended], summary: dict[str, Any]) -> None:
@@ -98,9 +113,8 @@ def test_leaves_nothing_behind(demo: tuple[Path, Ended]) -> None:
         for name in (
             *("config.toml", "request.json", "rounds.jsonl", "summary.json", "report.html", "checkpoint", "training"),
             *(f"{stage}.safetensors" for stage in STAGES),
-            *("checkpoint/state.safetensors", "audit.json", "retrained", "retrained/checkpoint/state.safetensors"),
-            *(f"retrained/{n}" for n in ("config.toml", "request.json", "rounds.jsonl", "summary.json", "audit.json")),
-            *(f"retrained/{n}" for n in ("initial.safetensors", "unlearned.safetensors", "checkpoint")),
+            *("checkpoint/state.safetensors", "audit.json", "retrained", "retrained-2"),
+            *(f"{place}/{n}" for place in ("retrained", "retrained-2") for n in RETRAINED),
             *(f"training/{n}" for n in ("config.toml", "rounds.jsonl", "summary.json", "checkpoint")),
             *(f"training/{n}" for n in ("initial.safetensors", "checkpoint/state.safetensors")),
         )

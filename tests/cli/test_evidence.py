@@ -45,12 +45,14 @@ def test_unlearning_ends_with_an_audit(small: Path) -> None:
         assert set(told["clients"]) == set(summary["forget"])
         assert values["mia_auc"] == told["mean"]["confidence"]["auc"]
         for client in told["clients"].values():
-            assert set(client["attacks"]) == {"confidence", "loss", "margin", "entropy"}
+            delta = {"delta"} if stage != "initial" else set()
+            assert set(client["attacks"]) == {"confidence", "loss", "margin", "entropy"} | delta
             assert all(0 <= a["low"] <= a["auc"] <= a["high"] <= 1 for a in client["attacks"].values())
     assert len(found["exclusivity"]["clients"]) == 3
     assert found["exclusivity"]["conflicts"]
     open_ = {c["name"] for c in found["verdict"]["checks"] if c["result"] == "open"}
-    assert {"alike", "removed"} <= open_
+    assert {"alike", "removed", "lasting"} <= open_
+    assert found["dormancy"] is None  # the run had fewer rounds than that takes
 
 
 def test_an_attack_of_your_own(small: Path) -> None:
@@ -89,7 +91,9 @@ def test_retraining_adds_the_truth_and_is_kept(call: Call, run: Path) -> None:
     assert found["truth"]["rounds"] == 6  # as many as the training had
     assert "retrained" in found["membership"]
     assert set(found["truth"]["stages"]) == {"initial", "unlearned", "recovered"}
-    assert found["relearning"]["models"].keys() == {"unlearned", "recovered", "retrained"}
+    final = json.loads((run / "summary.json").read_text())["final"]
+    assert found["relearning"]["models"].keys() == {"initial", final, "retrained"}
+    assert found["way"]["relearning"]["models"].keys() == {final}
     kept = files(run / "retrained")
     assert call("audit", run, *QUIET).code == 0
     assert audit_of(run)["truth"] == found["truth"]
@@ -120,6 +124,43 @@ def test_audit_mistakes(mistake: Mistake, small: Path, tmp_path: Path) -> None:
     mistake("audit", run, "--tier", "3", "--shadows", "5", says=("multiple of 4",))
     mistake("audit", small / "trained", "--tier", "2", says=("forgot nothing",))
     mistake("audit", run, "--tier", "4", says=("--tier",))
+    mistake("audit", run, "--dormancy", "-1", says=("--dormancy",))
+    mistake("audit", run, "--retrain", "3", says=("--retrain",))
+    three = [part for _ in range(3) for part in ("--reference", run)]
+    mistake("audit", run, *three, says=("at most 2 retrained models",))
+
+
+def test_two_retrained_models_say_how_far_they_differ(call: Call, run: Path) -> None:
+    ended = call("audit", run, "--retrain", "2", "--dormancy", "3", *QUIET)
+    assert ended.code == 0
+    assert "later" in ended.out
+    found = audit_of(run)
+    assert found["truth"]["stages"]["retrained-2"]["divergence"] > 0
+    assert found["dormancy"]["rounds"] == 3
+    assert found["dormancy"]["models"].keys() == found["relearning"]["models"].keys()
+    for own in found["way"].values():
+        assert own["spread"] is not None
+    assert call("audit", run, "--dormancy", "3", *QUIET).code == 0  # both are found again
+    assert audit_of(run) | {"created": ""} == found | {"created": ""}
+    assert call("certify", run).code == 0
+    again = call("verify", run / "certificate.json", "--audit", *QUIET)
+    assert (again.code, ", 0 failed, " in again.out) == (0, True)
+    other = run.with_name("other")
+    shutil.copytree(run, other, ignore=shutil.ignore_patterns("retrained*", "certificate.json"))
+    pair = [part for name in ("retrained", "retrained-2") for part in ("--reference", run / name)]
+    assert call("audit", other, *pair, "--dormancy", "0", *QUIET).code == 0
+    assert audit_of(other)["truth"] == found["truth"]
+    assert audit_of(other)["dormancy"] is None
+
+
+def test_a_certified_audit_of_an_earlier_format_is_not_compared(call: Call, run: Path) -> None:
+    found = audit_of(run) | {"format": 1, "thresholds": {"divergence": 0.1}}
+    (run / "audit.json").write_text(json.dumps(found, indent=2) + "\n")
+    assert call("certify", run).code == 0
+    again = call("verify", run / "certificate.json", "--audit", *QUIET)
+    assert (again.code, ", 0 failed, " in again.out) == (0, True)
+    assert "format 1 is certified" in again.out
+    assert "use the version that made it" in again.out
 
 
 def test_a_certificate_is_written_and_found_right(call: Call, run: Path) -> None:

@@ -15,7 +15,7 @@ from fupareto.evidence import FAILED, Finding, certify, verify
 
 METHOD = FUPareto(rounds=2, recovery_rounds=2, lr=0.1)
 AUDIT: dict[str, Any] = {
-    "format": 1,
+    "format": 2,
     "created": "2026-01-01T00:00:00+00:00",
     "seed": 0,
     "tier": 1,
@@ -23,7 +23,7 @@ AUDIT: dict[str, Any] = {
     "membership": {"recovered": {"mean": {"confidence": {"auc": 0.53, "low": 0.49, "high": 0.57}}}},
     "told_apart": None,
     "truth": {"rounds": 200, "seconds": 12.0, "stages": {"recovered": {"asr": None, "forget_acc": 0.02}}},
-    "relearning": {"goal": 0.75, "models": {"recovered": {"rounds": 4, "curve": [0.1, 0.4]}}},
+    "relearning": {"rounds": 20, "models": {"recovered": {"mean": 0.4, "curve": [0.1, 0.4]}}},
     "verdict": {"checks": [{"name": "forgotten", "result": "shown", "value": 0.004}], "text": "Forgotten: ü."},
 }
 

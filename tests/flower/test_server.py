@@ -111,6 +111,25 @@ def test_a_run_over_flower_is_audited_and_continued_by_the_same_calls(grid: Loca
     assert second.request == fupareto.Request(("c4",), left=("c1",))
 
 
+def test_an_audit_over_flower_trains_on(grid: LocalGrid, tmp_path: Path) -> None:
+    """With the numbers of a simulation, asked for by the run config."""
+    config = order(Path(), tmp_path / "training", forget="", method="fedavg", options="rounds=3 lr=0.2")
+    trained = serve(grid, {**config, "model": ""}, plain)
+    run = serve(grid, order(trained.path, tmp_path / "run", forget="c1", retrain=2, dormancy=2), plain)
+    found = run.audit
+    assert found is not None
+    assert (found["dormancy"]["rounds"], found["truth"]["rounds"]) == (2, 3)
+    here = SimulatedFederation(plain(), clients(), 1)
+    again = fupareto.audit(here, run.path, dormancy=2)
+    for part in ("dormancy", "relearning", "way"):
+        assert again[part] == found[part], part
+    named = f"{run.path / 'retrained'},{run.path / 'retrained-2'}"
+    other = serve(grid, order(trained.path, tmp_path / "other", forget="c1", reference=named), plain)
+    assert other.audit is not None
+    assert other.audit["truth"]["stages"] == found["truth"]["stages"]
+    assert other.audit["dormancy"] is None
+
+
 def test_the_truth_can_be_named(grid: LocalGrid, model: Path, tmp_path: Path) -> None:
     retrained = serve(grid, order(model, tmp_path / "again", method="retrain", options="rounds=4 lr=0.2"), plain)
     run = serve(grid, order(model, tmp_path / "run", reference=str(retrained.path)), plain)

@@ -95,8 +95,8 @@ def make_summary(clients: list[str] | None = None, forget: list[str] | None = No
 
 # What an audit leaves, for any clients, with nulls wherever they are allowed ---------------------------------------
 
-ATTACKS = {1: ("confidence", "loss", "margin", "entropy"), 2: ("rmia",), 3: ("lira", "u-lira")}
-LEVELS = {"initial": 0.83, "unlearned": 0.41, "recovered": 0.53, "retrained": 0.51}
+ATTACKS = {1: ("confidence", "loss", "margin", "entropy", "delta"), 2: ("rmia",), 3: ("lira", "u-lira")}
+LEVELS = {"initial": 0.83, "unlearned": 0.41, "recovered": 0.53, "retrained": 0.51, "retrained-2": 0.52}
 
 
 def _wave(place: int) -> float:
@@ -136,24 +136,53 @@ def _truth(summary: dict[str, Any], marked: bool) -> dict[str, Any]:
     first = summary["stages"]["initial"]
     retrained = {**first, "asr": 0.012 if marked else None, "forget_acc": 0.7931, "r_acc": first["r_acc"] - 0.0031}
     gaps = {}
-    for place, (stage, own) in enumerate(summary["stages"].items()):
+    second = {"retrained-2": {**retrained, "r_acc": retrained["r_acc"] + 0.002}}
+    for place, (stage, own) in enumerate({**summary["stages"], **second}.items()):
         gaps[stage] = {
             key: None if own[key] is None or retrained[key] is None else own[key] - retrained[key]
             for key in ("asr", "forget_acc", "r_acc")
-        } | {"divergence": 0.31 / (1 + 4 * place), "disagreement": 0.22 / (1 + 3 * place), "distance": 3.1 - place}
+        } | {
+            "divergence": 0.31 / (1 + 4 * place),
+            "divergence_error": 0.01,
+            "disagreement": 0.22 / (1 + 3 * place),
+            "distance": 3.1 - place,
+        }
     cost = {"rounds": 200, "seconds": 97.3, "bytes_up": 160_123_456, "bytes_down": 171_234_567}
-    return {**cost, "retrained": retrained, "stages": gaps}
+    return {**cost, "retrained": retrained, **second, "stages": gaps}
 
 
-def _relearning(summary: dict[str, Any], marked: bool) -> dict[str, Any]:
-    models: dict[str, Any] = {"initial": {"rounds": 0, "curve": [0.8214]}}
-    for stage, speed in (("unlearned", 0.22), ("recovered", 0.19), ("retrained", 0.16)):
-        curve = [0.9 - 0.87 * math.exp(-speed * place) for place in range(31)]
-        back = next((place for place, value in enumerate(curve) if value >= 0.75), None)
-        models[stage] = {"rounds": back, "curve": curve[: back + 1] if back is not None else curve}
-    never = [0.02 + 0.004 * place for place in range(31)]
-    models["retrained"] = {"rounds": None, "curve": never}
-    return {"measure": "asr" if marked else "forget_acc", "goal": 0.75, "limit": 30, "lr": 0.1, "models": models}
+SPEEDS = {"initial": 0.9, "recovered": 0.19, "retrained": 0.05, "retrained-2": 0.06}
+
+
+def _dormancy(marked: bool, forget: list[str]) -> dict[str, Any]:
+    models: dict[str, Any] = {}
+    for stage, speed in SPEEDS.items():
+        curve = [0.2 - 0.19 * math.exp(-0.3 * speed * place) for place in range(41)]
+        clients = {name: {"value": curve[-1], "samples": 60} for name in forget}
+        models[stage] = {"curve": curve, "worst": curve[-1], "worst_round": 40, "clients": clients, "r_acc": 0.9021}
+    models["retrained"]["curve"][3] = None
+    return {"measure": "asr" if marked else "forget_acc", "rounds": 40, "lr": 0.1, "models": models}
+
+
+def _relearning(marked: bool) -> dict[str, Any]:
+    models: dict[str, Any] = {}
+    for stage, speed in SPEEDS.items():
+        curve = [0.9 - 0.87 * math.exp(-speed * place) for place in range(21)]
+        models[stage] = {"mean": sum(curve[1:]) / 20, "curve": curve}
+    return {"measure": "asr" if marked else "forget_acc", "rounds": 20, "lr": 0.001, "models": models}
+
+
+def _way(marked: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for place, name in enumerate(("asr" if marked else "forget_acc", "later", "relearning", "loss", "divergence")):
+        gone = {"value": 0.8 + 0.05 * place, "low": 0.7, "high": 1.1, "reason": None}
+        nowhere = {"value": None, "low": None, "high": None, "reason": "they do not differ beyond chance"}
+        found[name] = {
+            "values": {s: {"value": 0.8 - 0.2 * k, "error": 0.01} for k, s in enumerate(SPEEDS)},
+            "models": {"recovered": nowhere if name == "loss" else gone, "retrained-2": gone},
+            "spread": 0.0123,
+        }
+    return found
 
 
 def _exclusivity(summary: dict[str, Any], forget: list[str], rounds: int) -> dict[str, Any]:
@@ -192,11 +221,12 @@ def _verdict(summary: dict[str, Any], full: bool) -> dict[str, Any]:
     empty = {"value": None, "low": None, "high": None, "threshold": None}
     checks = [
         ("forgotten", "Is the mark of every forgotten client gone?", "shown", 0.0691, 0.05),
+        ("lasting", "Does the mark stay gone when the others train on?", "refuted", 0.1523, 0.05),
         ("useful", "Is the model as useful as before to those who stay?", "shown", -0.0035, -0.02),
         ("exclusive", "Was nobody else harmed?", "refuted", -0.1123, -0.1),
         ("private", "Can an attack not tell the forgotten samples from samples never seen?", "open", 0.571, 0.1),
-        ("alike", "Does it answer on the forgotten data as a retrained model does?", "shown", 0.034, 0.1),
-        ("removed", "Is the knowledge removed rather than hidden?", "shown", 0.5161, 0.5),
+        ("alike", "Does it answer on the forgotten data as a retrained model does?", "shown", 1.134, 1.5),
+        ("removed", "Is the knowledge removed rather than hidden?", "shown", 0.8161, 0.7),
         ("unseen", "Can models that forgot not be told from models that never saw them?", "refuted", 0.97, 0.1),
         ("novel", "A check of a later version?", "open", 1.5, 2.0),
     ]
@@ -218,10 +248,10 @@ def make_audit(summary: dict[str, Any], tier: int = 3, rounds: int = 40) -> dict
     """An audit of a run's summary as tiers 1 to 3 leave it; tier 1 has no retrained model."""
     forget = summary["forget"]
     marked = summary["stages"]["initial"]["asr"] is not None
-    stages = [*summary["stages"], *(["retrained"] if tier > 1 else [])]
+    stages = [*summary["stages"], *(["retrained", "retrained-2"] if tier > 1 else [])]
     apart = {name: {"auc": 0.9 + 0.05 * _wave(place), "low": 0.8, "high": 1.0} for place, name in enumerate(forget)}
     return {
-        "format": 1,
+        "format": 2,
         "created": "2026-05-04T11:11:12+00:00",
         "seed": 0,
         "tier": tier,
@@ -231,7 +261,9 @@ def make_audit(summary: dict[str, Any], tier: int = 3, rounds: int = 40) -> dict
         if tier > 2
         else None,
         "truth": _truth(summary, marked) if tier > 1 else None,
-        "relearning": _relearning(summary, marked) if tier > 1 else None,
+        "dormancy": _dormancy(marked, forget) if tier > 1 else None,
+        "relearning": _relearning(marked) if tier > 1 else None,
+        "way": _way(marked) if tier > 1 else None,
         "exclusivity": _exclusivity(summary, forget, rounds),
         "thresholds": {"asr": 0.05, "leak": 0.1},
         "verdict": _verdict(summary, tier > 1),

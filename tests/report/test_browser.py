@@ -53,7 +53,7 @@ const result = {
 parent.document.body.setAttribute("data-result", JSON.stringify(result));
 </script>"""
 RUN = list(figures.OF_A_RUN)
-ORDER = ["trajectory", "convergence", "clients", "membership", "relearning", "conflicts", "search", "cost"]
+ORDER = ["trajectory", "convergence", "clients", "membership", "dormancy", "relearning", "conflicts", "search", "cost"]
 QUIET = {"clashes": [], "width": 0, "loaded": 0}
 
 

@@ -1,26 +1,28 @@
-"""The audit of a run: attacks, distance to a retrained model, relearning, exclusivity, and the verdict."""
+"""The audit of a run: attacks, further training, relearning, retrained models, exclusivity, and the verdict."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from torch import Tensor
 
 from fupareto.audit import checks, exclusivity, relearning
-from fupareto.audit.attacks import membership
+from fupareto.audit import dormancy as dormant
+from fupareto.audit.attacks import delta, membership, paired
 from fupareto.audit.attacks.outputs import MEMBERS, NONMEMBERS, outputs
 from fupareto.audit.attacks.shadowed import Attacks, Shadowed, stronger
 from fupareto.audit.checks import Thresholds
+from fupareto.audit.estimates import ways
 from fupareto.audit.measure import measure
 from fupareto.audit.retrained import distance
-from fupareto.federation.collected import Local
+from fupareto.audit.training import Progress, Training, measure_of, no_progress
 from fupareto.federation.contract import Federation
 from fupareto.randomness import stream
 from fupareto.tally import with_tally
+from fupareto.vocabulary import RETRAINED, SECOND
 
-RELEARNING_ROUNDS = 50
-SLOWLY = 0.1  # relearning is at this share of the training's rate: at the full one it takes a round or two
+FORMAT = 2  # of audit.json; in format 1, relearning was rounds until the forgotten was back, and there was no dormancy
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,24 @@ class Truth:
     cost: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class Extent:
+    """How thorough an audit is.
+
+    Attributes:
+        truths: Models that were trained without what had to be forgotten: one to compare with, and another one of
+            another seed that says how much retrained models differ.
+        training: How clients train; models are trained on for dormancy and, where there is a retrained one, relearning.
+        dormancy: Further rounds of training with the retained clients; 0 for none.
+        shadowed: Shadow models, for the attacks of tiers 2 and 3.
+    """
+
+    truths: tuple[Truth, ...] = ()
+    training: Training | None = None
+    dormancy: int = 0
+    shadowed: Shadowed | None = None
+
+
 def audit(
     federation: Federation,
     models: Mapping[str, Tensor],
@@ -39,49 +59,53 @@ def audit(
     summary: Mapping[str, Any],
     *,
     seed: int = 0,
-    retrained: Truth | None = None,
-    local: Local | None = None,
-    shadowed: Shadowed | None = None,
+    extent: Extent | None = None,
     thresholds: Thresholds | None = None,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Attack the models of a run that was measured and return the audit, as audit.json has it.
 
     Args:
         federation: The clients, as they were when the request was answered.
-        models: The flat model of every stage; the retrained one is attacked beside them.
+        models: The flat model of every stage; the retrained ones are attacked beside them.
         sides: The forget clients and the retained clients.
         rounds: The lines of rounds.jsonl.
         summary: What was measured, as summary.json has it.
-        seed: Seed of the attacks' random streams.
-        retrained: A model that was trained without what had to be forgotten, to compare with.
-        local: How clients train; with a retrained model it is seen how soon both learn the forgotten again.
-        shadowed: Shadow models, for the attacks of tiers 2 and 3.
+        seed: Seed of the attacks' and of further training's random streams.
+        extent: What the run is compared with, and how far it is trained on.
         thresholds: Where a number is good enough.
+        progress: How rounds of further training are shown while they run.
     """
-    forget, retained = sides
-    limits = thresholds or Thresholds()
+    forget, _ = sides
+    extent, limits = extent or Extent(), thresholds or Thresholds()
+    retrained = dict(zip((RETRAINED, SECOND), extent.truths, strict=False))
     found: dict[str, Any] = {
-        "format": 1,
+        "format": FORMAT,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seed": seed,
         "tier": 1,
         "told_apart": None,
-        "truth": None,
+        "truth": compare(federation, models, summary["stages"], retrained, sides) if retrained else None,
+        "dormancy": None,
         "relearning": None,
+        "way": None,
     }
-    if retrained is not None:
-        found["truth"] = compare(federation, models, summary["stages"], retrained, forget, retained)
-        models = {**models, "retrained": retrained.w}
+    models = {**models, **{stage: truth.w for stage, truth in retrained.items()}}
     found["stages"] = list(models)
-    attacks = {stage: attack(federation, w, forget, seed) for stage, w in models.items()}
-    if shadowed is not None:
+    attacks = attacked(federation, models, forget, seed)
+    if extent.shadowed is not None:
         rng = stream(seed, "membership", "shadowed")
-        found["tier"] = shadowed.tier
-        attacks, found["told_apart"] = stronger(federation, models, forget, attacks, shadowed, summary["final"], rng)
+        found["tier"] = extent.shadowed.tier
+        attacks, found["told_apart"] = stronger(
+            federation, models, forget, attacks, extent.shadowed, summary["final"], rng
+        )
+    if retrained:
+        attacks = {s: a if s == RETRAINED else paired.against(a, attacks[RETRAINED]) for s, a in attacks.items()}
     found["membership"] = {stage: membership.summary(clients) for stage, clients in attacks.items()}
-    if retrained is not None and local is not None:
-        known = {**summary["stages"], "retrained": found["truth"]["retrained"]}
-        found["relearning"] = relearn(federation, models, known, forget, local)
+    trained_on(federation, models, sides, summary, found, extent, seed, progress)
+    if retrained:
+        measured = {**summary["stages"], **{stage: found["truth"][stage] for stage in retrained}}
+        found["way"] = ways(measured, found, summary["final"])
     found["exclusivity"] = exclusivity.exclusivity(
         summary["stages"]["initial"], summary["stages"][summary["final"]], rounds, forget
     )
@@ -96,6 +120,14 @@ def with_membership(summary: Mapping[str, Any], found: Mapping[str, Any]) -> dic
     measured = {stage: {**values, "mia_auc": aucs[stage]} for stage, values in summary["stages"].items()}
     counts = found["verdict"]["tally"]
     return {**summary, "stages": measured, "verdict": with_tally(summary["verdict"], counts), "checks": counts}
+
+
+def attacked(
+    federation: Federation, models: Mapping[str, Tensor], forget: Sequence[str], seed: int
+) -> dict[str, Attacks]:
+    """Make the attacks that need no models but these on every forget client that answers."""
+    found = {stage: attack(federation, w, forget, seed) for stage, w in models.items()}
+    return delta.with_delta(federation, models, forget, found, seed)
 
 
 def attack(federation: Federation, w: Tensor, forget: Sequence[str], seed: int) -> Attacks:
@@ -113,43 +145,44 @@ def compare(
     federation: Federation,
     models: Mapping[str, Tensor],
     measured: Mapping[str, Any],
-    retrained: Truth,
-    forget: Sequence[str],
-    retained: Sequence[str],
+    retrained: Mapping[str, Truth],
+    sides: tuple[Sequence[str], Sequence[str]],
 ) -> dict[str, Any]:
-    """Measure the retrained model and every other against it."""
-    itself, _ = measure(federation, retrained.w, models["initial"], forget, retained)
+    """Measure the retrained models, and every other one against the first of them."""
+    own = {stage: measure(federation, truth.w, models["initial"], *sides)[0] for stage, truth in retrained.items()}
+    first = retrained[RETRAINED]
+    others = {**models, **{stage: truth.w for stage, truth in retrained.items() if stage != RETRAINED}}
+    known = {**measured, **own}
     return {
-        **{key: retrained.cost[key] for key in ("rounds", "seconds", "bytes_up", "bytes_down")},
-        "retrained": itself,
+        **{key: first.cost[key] for key in ("rounds", "seconds", "bytes_up", "bytes_down")},
+        **own,
         "stages": {
-            stage: distance(federation, w, retrained.w, measured[stage], itself, forget) for stage, w in models.items()
+            stage: distance(federation, w, first.w, known[stage], own[RETRAINED], sides[0])
+            for stage, w in others.items()
         },
     }
 
 
-def relearn(
+def trained_on(
     federation: Federation,
     models: Mapping[str, Tensor],
-    measured: Mapping[str, Any],
-    forget: Sequence[str],
-    local: Local,
-) -> dict[str, Any] | None:
-    """Train every model but the initial one on the forgotten data until they are back."""
-    key = "asr" if measured["initial"]["asr"] is not None else "forget_acc"
-    known, unknown = measured["initial"][key], measured["retrained"][key]
-    if known is None or unknown is None:
-        return None
-    goal = relearning.goal(known, unknown)
-    local = replace(local, lr=SLOWLY * local.lr)
-    return {
-        "measure": key,
-        "goal": goal,
-        "limit": RELEARNING_ROUNDS,
-        "lr": local.lr,
-        "models": {
-            stage: relearning.relearn(federation, w, forget, key, goal, local, RELEARNING_ROUNDS)
-            for stage, w in models.items()
-            if stage != "initial"
-        },
-    }
+    sides: tuple[Sequence[str], Sequence[str]],
+    summary: Mapping[str, Any],
+    found: dict[str, Any],
+    extent: Extent,
+    seed: int,
+    progress: Progress,
+) -> None:
+    """Train the initial, the kept and the retrained models on, and enter ``dormancy`` and ``relearning``."""
+    key, forget = measure_of(summary["stages"]["initial"]), sides[0]
+    if extent.training is None or summary["stages"]["initial"][key] is None:
+        return
+    chosen = {s: models[s] for s in ("initial", summary["final"], RETRAINED, SECOND) if s in models}
+    if extent.dormancy:
+        found["dormancy"] = dormant.dormancy(
+            federation, chosen, sides, key, extent.training, extent.dormancy, seed=seed, progress=progress
+        )
+    if extent.truths:
+        found["relearning"] = relearning.relearning(
+            federation, chosen, forget, key, extent.training, seed=seed, progress=progress
+        )

@@ -1,52 +1,54 @@
-"""Relearning: how many rounds of training on the forgotten data bring them back.
+"""Relearning: how much is back in the mean over a few slow rounds of training on the forgotten data.
 
-A model that merely suppresses what it knows learns it again at once; one that never knew it has to learn it. The
-baseline is therefore the same number for a retrained model.
+A model that merely suppresses what it knows learns it again at once; one that never knew it has to learn it. How many
+rounds that takes says little, because at a usual rate it is one or two. So the rate is a hundredth of the training's,
+and the measure is the mean of the curve over a fixed number of rounds. The initial model and a retrained one are the
+two ends of the scale.
 """
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from torch import Tensor
 
-from fupareto.audit import forgetting
-from fupareto.federation.collected import Local
+from fupareto.audit.training import Progress, Training, known, no_progress
 from fupareto.federation.contract import Federation
-from fupareto.tasks.losses import Loss
+from fupareto.randomness import derive
 
-BACK = 0.9  # of the way from what a model without the data knows to what the initial model knew
-
-
-def goal(known: float, unknown: float) -> float:
-    """Return the value from which the forgotten counts as back."""
-    return unknown + BACK * (known - unknown) if known > unknown else BACK * known
+ROUNDS = 20
+SHARE = 0.01  # of the training's rate
 
 
-def relearn(
+def relearning(
     federation: Federation,
-    w: Tensor,
+    models: Mapping[str, Tensor],
     forget: Sequence[str],
     measure: str,
-    goal: float,
-    local: Local,
-    limit: int,
+    training: Training,
+    *,
+    seed: int = 0,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Train on the forget clients alone until ``measure`` (asr or forget_acc) is at ``goal``, for ``limit`` rounds.
+    """Train every model slowly on the forget clients alone, and return the entry ``relearning`` of audit.json.
 
-    ``rounds`` is None when it did not come back, and the curve starts with the model as it is.
+    A model's ``curve`` starts with the model as it is; ``mean`` is the mean of ``measure`` over the rounds after that.
     """
-    curve = [_known(federation, w, forget, measure)]
-    while curve[-1] is not None and curve[-1] < goal and len(curve) <= limit:
-        mean = federation.train_mean(w, forget, Loss("ce"), local)
-        if mean.w is None:
-            break
-        w = mean.w
-        curve.append(_known(federation, w, forget, measure))
-    back = curve[-1] is not None and curve[-1] >= goal
-    return {"rounds": len(curve) - 1 if back else None, "curve": curve}
+    slowly = training.slowed(SHARE)
+    found = {}
+    for stage, w in models.items():
+        with progress(f"relearning from the {stage} model", ROUNDS) as watch:
+            curve = [known(federation, w, forget, measure)[0]]
+            further = slowly.onward(federation, w, forget, derive(seed, "relearning"))
+            for number, now in zip(range(1, ROUNDS + 1), further, strict=False):
+                curve.append(known(federation, now, forget, measure)[0])
+                if watch:
+                    watch({"round": number, "said": "relearning"})
+        found[stage] = {"mean": _mean(curve[1:]), "curve": curve}
+    return {"measure": measure, "rounds": ROUNDS, "lr": slowly.lr, "models": found}
 
 
-def _known(federation: Federation, w: Tensor, forget: Sequence[str], measure: str) -> float | None:
-    found: Mapping[str, Any] = forgetting.forgetting(federation.evaluate(w, forget, forgetting.SPLITS), forget)
-    value = found[measure]
-    return None if value is None else float(value)
+def _mean(curve: Sequence[float | None]) -> float | None:
+    """Return the mean, or None where a round was not measured."""
+    values = [value for value in curve if value is not None]
+    return fmean(values) if values and len(values) == len(curve) else None

@@ -15,6 +15,8 @@ from fupareto.errors import UserError, did_you_mean
 from fupareto.methods.registry import kind
 
 FULL = "full"
+REFERENCES = ("reference", "reference-2")  # directories of retrained models, beside the cells
+RESERVED = ("", "training", "w0", *REFERENCES)
 
 
 class _Section(BaseModel):
@@ -55,6 +57,13 @@ class Entry(_Section):
     paper: str = ""
 
 
+class Audit(_Section):
+    """What every cell is audited with, besides the attacks that every run is."""
+
+    retrain: int = Field(0, ge=0, le=2)  # retrained models, made once for all methods of a setting and seed
+    dormancy: int | None = Field(None, ge=0)  # further rounds among the retained clients; 40 where a run had as many
+
+
 class Scale(_Section):
     """Changes to a bench that make it smaller.
 
@@ -75,6 +84,7 @@ class Scale(_Section):
     options: dict[str, Any] = {}
     methods: dict[str, dict[str, Any]] = {}
     measure_every: int | None = Field(None, ge=1)
+    audit: Audit | None = None
 
 
 class Bench(_Section):
@@ -102,6 +112,7 @@ class Bench(_Section):
     experiment: dict[str, Any]
     settings: list[Setting] = Field(min_length=1)
     methods: list[Entry] = Field(min_length=1)
+    audit: Audit | None = None
     scales: dict[str, Scale] = {}
 
     @model_validator(mode="after")
@@ -109,9 +120,9 @@ class Bench(_Section):
         settings, labels = [s.name for s in self.settings], [m.label for m in self.methods]
         for what, names in (("settings", settings), ("methods", labels)):
             if len({slug(n) for n in names}) < len(names):
-                raise ValueError(f"{what}: two entries have the same name")
-            if any(slug(n) in ("", "training", "w0") for n in names):
-                raise ValueError(f"{what}: a name needs letters or digits and must not be 'training' or 'w0'")
+                raise ValueError(f"{what}: two have the same name")
+            if any(slug(n) in RESERVED for n in names):
+                raise ValueError(f"{what}: a name must have letters, and not be {', '.join(map(repr, RESERVED[1:]))}")
         for name, scale in self.scales.items():
             by_setting = list(scale.seeds) if isinstance(scale.seeds, dict) else []
             for what, used, there in (
@@ -142,6 +153,7 @@ class Bench(_Section):
                 "settings": [_scaled(s, small) for s in self.settings if s.name in (small.settings or [s.name])],
                 "methods": [m.model_copy(update={"options": _options(m, small)}) for m in self.methods],
                 "measure_every": small.measure_every or self.measure_every,
+                "audit": small.audit or self.audit,
             }
         )
 

@@ -3,7 +3,8 @@
 OUT/results.json                          everything measured, with provenance
 OUT/table.md  table.tex                   the results, with the paper's numbers
 OUT/cost.md  cost.tex                     rounds, traffic, storage, time
-OUT/membership.md  membership.tex         AUC of membership attacks on each forget client
+OUT/membership.md  membership.tex         what attacks tell of each forgotten client
+OUT/lasting.md  lasting.tex               after further training, and on the way to retraining, where audits say it
 OUT/convergence-SETTING.svg  .png         round by round
 OUT/pareto-SETTING.svg  .png              forgetting against utility
 """

@@ -5,6 +5,7 @@ read, unfinished ones are resumed.
 
     OUT/SETTING/seed-9/training/      the initial model, with the history that the methods need
     OUT/SETTING/seed-9/METHOD/        one cell
+    OUT/SETTING/seed-9/reference/     a retrained model that all of them are compared with, if the file asks for one
 """
 
 from collections.abc import Callable
@@ -13,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from fupareto import experiment as experiments
-from fupareto.bench.file import Bench, Cell, cells
+from fupareto.audit.assemble import FORMAT as AUDIT_FORMAT
+from fupareto.bench.file import REFERENCES, Audit, Bench, Cell, cells
 from fupareto.errors import NotApplicable, UserError
+from fupareto.federation import Request
 from fupareto.methods.registry import kind
 from fupareto.run.directory import Run
 from fupareto.tally import tally_of
 from fupareto.versions import versions
-from fupareto.vocabulary import STAGES
+from fupareto.vocabulary import RETRAINED, SECOND, STAGES
 
 MEASURED = ("asr", "asr_max", "r_acc", "r_acc_std", "r_acc_min", "forget_acc", "mia_auc", "distance")
 Curves = dict[str, dict[str, list[list[dict[str, Any]]]]]  # setting -> label -> seeds -> rounds
@@ -49,7 +52,7 @@ def run(
     found = []
     for cell in cells(bench, out):
         _train(cell, root, device, progress, say)
-        result = _answer(cell, bench.measure_every, root, device, progress)
+        result = _answer(cell, bench, root, device, progress)
         found.append(result)
         done(cell, result)
     return found
@@ -72,10 +75,8 @@ def _train(
     experiments.train(cell.experiment, cell.trained, resume=True, root=root, device=device, progress=progress, say=say)
 
 
-def _answer(
-    cell: Cell, measure_every: int, root: Path | None, device: str, progress: experiments.Progress
-) -> dict[str, Any]:
-    """Run or read a cell; for a method that cannot handle the request the result has status "not applicable"."""
+def _answer(cell: Cell, bench: Bench, root: Path | None, device: str, progress: experiments.Progress) -> dict[str, Any]:
+    """Run a cell, or read it; a method that cannot answer this request is a result too."""
     place = {"setting": cell.setting.name, "seed": cell.seed, "label": cell.entry.label, "method": cell.entry.method}
     try:
         run = experiments.unlearn(
@@ -84,15 +85,40 @@ def _answer(
             method=cell.entry.method,
             options=cell.entry.options,
             sequential=cell.entry.sequential,
-            measure_every=measure_every,
+            measure_every=bench.measure_every,
             resume=True,
             root=root,
             device=device,
             progress=progress,
+            attack=False,
         )
     except NotApplicable as error:
         return {**place, "status": "not applicable", "error": str(error)}
+    if bench.audit is not None:
+        _audit(cell, run, bench.audit, root, device, progress)
+    elif run.audit is None:
+        experiments.audit(run, root, dormancy=0, progress=progress)
     return {**place, **cell_result(run, kind(cell.entry.method).history, cell.trained)}
+
+
+def _audit(cell: Cell, run: Run, asked: Audit, root: Path | None, device: str, progress: experiments.Progress) -> None:
+    """Audit a cell as the file asks, unless that was done; retrained models are made once for all methods."""
+    trained = Run.open(cell.trained)
+    experiment, request = experiments.stored_experiment(trained), Request.from_json(run.request)
+    references = [cell.trained.parent / name for name in REFERENCES[: asked.retrain]]
+    for number, out in enumerate(references):
+        experiments.retrain_into(out, trained, experiment, request, number, root, device, progress)
+    if not _audited(run.audit, asked):
+        experiments.audit(run, root, reference=references, dormancy=asked.dormancy, progress=progress)
+
+
+def _audited(found: dict[str, Any] | None, asked: Audit) -> bool:
+    """Whether an audit is as thorough as the file asks."""
+    if found is None or found.get("format") != AUDIT_FORMAT:
+        return False
+    retrained = sum(name in (found["truth"] or {}) for name in (RETRAINED, SECOND))
+    rounds = (found["dormancy"] or {}).get("rounds", 0)
+    return retrained >= asked.retrain and (asked.dormancy is None or rounds == asked.dormancy)
 
 
 def cell_result(run: Run, history: str, trained: Path) -> dict[str, Any]:
@@ -107,6 +133,7 @@ def cell_result(run: Run, history: str, trained: Path) -> dict[str, Any]:
         "checks": tally_of(summary, run.audit),
         "final": summary["final"],
         "membership": attacked(run),
+        "lasting": lasting(run),
         "options": {k: v for k, v in run.config["method"].items() if k != "name"},
     }
 
@@ -124,6 +151,34 @@ def attacked(run: Run) -> dict[str, Any]:
         }
         for stage, told in found["membership"].items()
     }
+
+
+def lasting(run: Run) -> dict[str, Any]:
+    """Return what an audit says of the initial, the kept and the retrained models beyond the run itself.
+
+    By stage the worst ASR (or forget accuracy) within further training, the mean of slow relearning and the loss
+    attack's mean AUC, for retrained models ASR and R-Acc too; and the way that the kept model has gone, by measure.
+    """
+    found, final = run.audit, run.summary["final"]
+    if found is None or found.get("format") != AUDIT_FORMAT:
+        return {}
+    truth = found["truth"] or {}
+    models = {}
+    for stage in ("initial", final, RETRAINED, SECOND):
+        if stage in found["membership"]:
+            models[stage] = {
+                **({key: truth[stage][key] for key in MEASURED} if stage in truth else {}),
+                "later": _of(found["dormancy"], stage, "worst"),
+                "relearning": _of(found["relearning"], stage, "mean"),
+                "loss": found["membership"][stage]["mean"].get("loss", {}).get("auc"),
+            }
+    way = {name: own["models"][final]["value"] for name, own in (found["way"] or {}).items()}
+    return {"models": models, "way": way, "rounds": (found["dormancy"] or {}).get("rounds")}
+
+
+def _of(found: dict[str, Any] | None, stage: str, key: str) -> float | None:
+    value: float | None = ((found or {}).get("models", {}).get(stage) or {}).get(key)
+    return value
 
 
 def stored(run: Run, history: str, trained: Path) -> int:

@@ -18,7 +18,7 @@ app = typer.Typer(
 )
 for module in (demo, train, unlearn, audit, certify, verify, report, compare, bench, methods):
     name = module.__name__.rpartition(".")[2]
-    app.command(name)(getattr(module, name))
+    app.command(name, cls=getattr(module, "Command", None))(getattr(module, name))
 data_app = typer.Typer(help="List data sets and download them.", no_args_is_help=True)
 data_app.command("list")(data.list_)
 data_app.command("get")(data.get)

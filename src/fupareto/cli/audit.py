@@ -1,13 +1,27 @@
 """The command audit: measure and attack the models of a finished run."""
 
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
+import click
 import typer
+from typer.core import TyperCommand
 
 from fupareto import parse
 from fupareto.cli.common import FailOn, Json, Quiet, Root, finish, progress, say
+
+
+class Command(TyperCommand):
+    """The command, in which ``--retrain`` may stand without a number."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read ``--retrain`` without a number as ``--retrain 1``."""
+        full = []
+        for word, after in pairwise([*args, ""]):
+            full += [word, "1"] if word == "--retrain" and not after.lstrip("-").isdigit() else [word]
+        return super().parse_args(ctx, full)
 
 
 def audit(
@@ -22,11 +36,28 @@ def audit(
         int | None, typer.Option(help="Shadow models to train.", show_default="4 at tier 2, 64 at tier 3")
     ] = None,
     retrain: Annotated[
-        bool, typer.Option("--retrain", help="Retrain without the forgotten data, as the baseline to compare with.")
-    ] = False,
+        int,
+        typer.Option(
+            min=0,
+            max=2,
+            help="Retrain without the forgotten data, and compare with that (1 if no number is given); 2: two models, "
+            "which say how much retrained models differ.",
+        ),
+    ] = 0,
     reference: Annotated[
-        Path | None,
-        typer.Option(help="Run directory of method retrain for the same request, as the baseline to compare with."),
+        list[Path] | None,
+        typer.Option(
+            help="Run directory of the method retrain on the same request, to compare with (repeatable: two seeds)."
+        ),
+    ] = None,
+    dormancy: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="ROUNDS",
+            help="Train on with the retained clients for so many rounds, and see what comes back; 0: do not.",
+            show_default="40, if the run had as many rounds",
+        ),
     ] = None,
     threshold: Annotated[
         list[str] | None, typer.Option(help="Limit of a check, e.g. --threshold asr=0.02 (repeatable).")
@@ -48,7 +79,8 @@ def audit(
         tier=tier,
         shadows=shadows,
         retrain=retrain,
-        reference=reference,
+        reference=reference or (),
+        dormancy=dormancy,
         thresholds=Thresholds.of(parse.options(threshold or [], "--threshold")),
         progress=progress(quiet),
         say=partial(say, quiet),

@@ -78,7 +78,7 @@ def finish(run: "Run", as_json: bool, fail_on: Results | None = None) -> None:
 def _show(run: "Run", path: Path) -> None:
     from fupareto.report.terminal import show, stage_table
 
-    show(stage_table(run.summary))
+    show(stage_table(run.summary, run.audit))
     if run.summary["verdict"]:
         typer.echo(run.summary["verdict"])
     if audit := run.audit:

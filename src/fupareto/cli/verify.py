@@ -74,9 +74,13 @@ def _show(held: dict[str, Any], found: "Sequence[Finding]", as_json: bool) -> No
 def _measured(held: dict[str, Any], run: Path, root: Path | None, quiet: bool) -> Any:
     """Audit a certified run again with the same thresholds, without writing anything."""
     from fupareto import experiment
+    from fupareto.audit.assemble import FORMAT
     from fupareto.audit.checks import Thresholds
     from fupareto.run.directory import Run
 
     audited = held["audit"] or {}
+    if audited.get("format") != FORMAT:  # its numbers are others, and only the summary is compared
+        return experiment.examine(Run.open(run), root, dormancy=0, progress=progress(quiet))
     limits = Thresholds.of(audited["thresholds"]) if "thresholds" in audited else None
-    return experiment.examine(Run.open(run), root, thresholds=limits, progress=progress(quiet))
+    rounds = (audited.get("dormancy") or {}).get("rounds", 0)
+    return experiment.examine(Run.open(run), root, thresholds=limits, dormancy=rounds, progress=progress(quiet))

@@ -26,10 +26,30 @@ def compare(
     """
     if not (math.isfinite(tolerance) and tolerance >= 0):
         raise UserError(f"the tolerance must be a number from 0 on, such as {TOLERANCE}, not {tolerance}")
+    held = certificate["audit"]
+    if held is not None and audit is not None and held.get("format") != audit.get("format"):
+        both = _measured(certificate["summary"]), _measured(summary)
+        return [*_compare("summary", both[0], both[1], tolerance), _other(held, audit)]
     found = _compare("summary", certificate["summary"], summary, tolerance)
-    if certificate["audit"] is not None or audit is not None:
+    if held is not None or audit is not None:
         found += _compare("audit", certificate["audit"], audit, tolerance)
     return found
+
+
+def _measured(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a summary without the tally of the audit's checks."""
+    return {key: value for key, value in summary.items() if key != "checks"}
+
+
+def _other(held: Mapping[str, Any], audit: Mapping[str, Any]) -> Finding:
+    """Say that an audit of another format cannot be repeated here, and what can be done."""
+    return Finding(
+        NOT_CHECKED,
+        "audit",
+        f"audit: format {held.get('format')} is certified, and this version of fupareto makes format "
+        f"{audit.get('format')}, with other measurements. To repeat the audit, use the version that made it (versions "
+        "in the certificate's summary); to replace it, move the certificate away, and run fupareto audit and certify.",
+    )
 
 
 def _compare(part: str, certified: Any, again: Any, tolerance: float) -> list[Finding]:

@@ -1,6 +1,6 @@
 """Runs from an experiment file: its federation and request, training, unlearning and audit."""
 
-from fupareto.experiment.audit import audit, examine
+from fupareto.experiment.audit import audit, examine, retrain_into
 from fupareto.experiment.setting import default_request, federation, forgetter, stored_experiment
 from fupareto.experiment.train import train
 from fupareto.experiment.unlearn import unlearn
@@ -14,6 +14,7 @@ __all__ = [
     "federation",
     "forgetter",
     "no_progress",
+    "retrain_into",
     "stored_experiment",
     "train",
     "unlearn",

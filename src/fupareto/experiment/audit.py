@@ -1,6 +1,7 @@
 """Audit of a finished run that was made from an experiment file."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from fupareto.experiment.setting import federation, stored_experiment
 from fupareto.experiment.shadows import make
 from fupareto.experiment.unlearn import answer
 from fupareto.federation import Request
-from fupareto.result import Result, refuse_certified
+from fupareto.result import PLACES, Result, refuse_certified, retraining_seed
 from fupareto.run.directory import Run
 from fupareto.run.execute import Progress, no_progress, silent
 
@@ -39,9 +40,10 @@ def examine(
     *,
     tier: int = 1,
     shadows: int | None = None,
-    retrain: bool = False,
-    reference: Path | None = None,
+    retrain: int = 0,
+    reference: Sequence[Path] = (),
     thresholds: Thresholds | None = None,
+    dormancy: int | None = None,
     progress: Progress = no_progress,
     say: Callable[[str], None] = silent,
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -50,18 +52,16 @@ def examine(
     Args:
         place: The run.
         root: Directory of the data sets.
-        tier: Strength of the attacks. Tier 1 needs no further models. Tier 2 trains shadow models like the initial
-            model. Tier 3 trains half of them like the initial model and makes them forget, and the other half without
-            the forgotten data.
-        shadows: Number of shadow models; by default that of the tier.
-        retrain: Retrain a model without the forgotten data, into ``retrained`` in the run directory, and compare.
-        reference: Finished run of the method retrain on the same request, to compare with instead.
-        thresholds: Limits of the checks.
-        progress: Display of the rounds.
-        say: Function that shows a remark.
-
-    Returns:
-        The summary, and the audit; None in its place for a training run.
+        tier: 1 attacks the models alone. Tier 2 needs models that were trained like the initial one; at tier 3 half of
+            them are made to forget, and half never saw the forgotten.
+        shadows: How many such models there are.
+        retrain: Make so many retrained models, at most two, to compare with; they are kept in the run.
+        reference: One or two runs of the method retrain on the same request to compare with, instead.
+        thresholds: Where a number is good enough.
+        dormancy: Rounds for which the retained clients train the model on; 0 for none. By default 40, if the run had as
+            many.
+        progress: How rounds are shown while they run.
+        say: Where remarks go.
     """
     experiment = stored_experiment(place, f'fupareto.audit(federation, "{place.path}")')
     if not place.finished:
@@ -72,29 +72,58 @@ def examine(
         return Result.of(place, federation(experiment, root=root)[0]).remeasure()
     request = Request.from_json(place.request)
     result = Result.of(place, federation(experiment, request, root)[0])
-    if retrain and reference is None:
-        _retrain(place, experiment, request, root, progress)
-    reference = _checked(reference or place.path / "retrained", request, experiment, bool(reference or retrain))
+    if len(reference) > len(PLACES):
+        raise UserError(f"an audit compares with at most {len(PLACES)} retrained models, not {len(reference)}")
+    if not reference:
+        for number in range(min(retrain, len(PLACES))):
+            retrain_into(place.path / PLACES[number], place, experiment, request, number, root, progress=progress)
+    wanted = list(reference) or [place.path / name for name in PLACES]
+    must = len(reference) or retrain
+    found = [_checked(path, request, experiment, k < must) for k, path in enumerate(wanted)]
+    known = [path for path in takewhile(bool, found) if path]
     shadowed = make(place, root, tier, shadows, progress, say) if tier > 1 else None
-    return result.remeasure(reference, shadowed, thresholds)
+    return result.remeasure(known or None, shadowed, thresholds, dormancy, progress)
 
 
-def _retrain(place: Run, experiment: Experiment, request: Request, root: Path | None, progress: Progress) -> None:
-    """Retrain into ``retrained`` in the run directory, with as many rounds as the training had."""
+def retrain_into(
+    out: Path,
+    place: Run,
+    experiment: Experiment,
+    request: Request,
+    number: int = 0,
+    root: Path | None = None,
+    device: str = "cpu",
+    progress: Progress = no_progress,
+) -> None:
+    """Retrain without what a request names, with the training's own number of rounds; ``number`` 1 has another seed.
+
+    Args:
+        out: The run directory of the retrained model; one that is there is continued, or left as it is.
+        place: A run that has the initial model.
+        experiment: How that was trained.
+        request: What is left out.
+        number: Which retrained model it is, 0 or 1.
+        root: Directory of the data sets.
+        device: Where clients compute.
+        progress: How rounds are shown while they run.
+    """
     weights = place.load_model("initial")
     if weights is None:
         raise UserError(f"{place.path} has no initial.safetensors, with which a retrained model is compared")
     answer(
         experiment,
         weights,
-        place.path / "retrained",
+        out,
         request=request,
         chosen="retrain",
         options={"rounds": experiment.train.rounds},
         measure_every=10,
         resume=True,
         root=root,
+        device=device,
         progress=progress,
+        seed=retraining_seed(experiment.seed, number) if number else None,
+        attack=False,
     )
 
 

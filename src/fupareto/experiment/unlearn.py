@@ -30,27 +30,14 @@ def unlearn(
     root: Path | None = None,
     device: str = "cpu",
     progress: Progress = no_progress,
+    attack: bool = True,
 ) -> Run:
     """Answer a request against the final model of a finished run.
 
-    After an unlearning run, the clients that it has forgotten no longer take part.
-
-    Args:
-        trained: Directory of the finished run.
-        out: Run directory to write.
-        request: What must be forgotten; by default the request of the experiment file.
-        method: Name of the method; by default that of the experiment file.
-        options: Options of the method. The options in the experiment file also apply where it names the same method,
-            with any preset.
-        sequential: Forget the clients one after the other.
-        measure_every: Rounds between measurements of the model; 0 measures only the last model of a stage.
-        resume: Continue the run in ``out``.
-        root: Directory of the data sets.
-        device: Device of the data and models.
-        progress: Display of the rounds.
-
-    Returns:
-        The finished run.
+    After a training run that is its model; after another request it is the model that was kept, and those who were
+    forgotten take part no more. What is not said is taken from the experiment file; options given here are added to
+    the file's when the method, whatever its preset, is the file's. With ``sequential`` the clients are forgotten one
+    after the other. ``attack`` audits the models before the run counts as finished.
     """
     parent = Run.open(trained)
     experiment = stored_experiment(parent, f'fupareto.unlearn(federation, "{trained}", forget=[...], out="{out}")')
@@ -69,6 +56,7 @@ def unlearn(
         root=root,
         device=device,
         progress=progress,
+        attack=attack,
     )
 
 
@@ -96,26 +84,10 @@ def answer(
     root: Path | None = None,
     device: str = "cpu",
     progress: Progress = no_progress,
+    seed: int | None = None,
+    attack: bool = True,
 ) -> Run:
-    """Answer a request from the model ``w0``, and audit the result.
-
-    Args:
-        experiment: The experiment.
-        w0: Model that is to forget.
-        out: Run directory to write.
-        request: What must be forgotten.
-        chosen: Name of the method.
-        options: Options of the method.
-        sequential: Forget the clients one after the other.
-        measure_every: Rounds between measurements of the model.
-        resume: Continue the run in ``out``.
-        root: Directory of the data sets.
-        device: Device of the data and models.
-        progress: Display of the rounds.
-
-    Returns:
-        The finished run.
-    """
+    """Run a method from the model ``w0`` to its end, measure and audit; ``seed`` is the experiment's unless given."""
     asked = forgetter(experiment, chosen, options)
     method = Sequential(asked, len(request.clients)) if sequential else asked
     if not request.partial:
@@ -128,9 +100,10 @@ def answer(
         "method": {"name": chosen, **dataclasses.asdict(method)},
         "trained": str(start.source) if start.source else None,
         "versions": versions(),
+        **({} if seed is None else {"seed": seed}),
     }
     settings = Settings(
-        experiment.seed,
+        experiment.seed if seed is None else seed,
         out,
         resume,
         measure_every,
@@ -138,5 +111,5 @@ def answer(
         config=config,
         facts=facts(experiment, f"{chosen}, one by one" if sequential else chosen),
     )
-    api.answer(engine, start, request, method, settings, attack=True)
+    api.answer(engine, start, request, method, settings, attack=attack)
     return Run.open(out)

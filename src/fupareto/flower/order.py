@@ -40,15 +40,19 @@ class Order(BaseModel):
 
     model_config = ConfigDict(frozen=True, alias_generator=lambda name: name.replace("_", "-"), allow_inf_nan=False)
 
-    forget: str = ""
-    samples: str = ""
-    classes: str = ""
-    method: str = "fupareto"
-    options: str = ""
-    model: str = ""
-    audit: bool = True
-    reference: str = ""
-    out: str = "runs/flower"
+    forget: str = ""  # clients, by their names: "3,7"
+    samples: str = ""  # or a JSON file on the server, client to row numbers
+    classes: str = ""  # or classes: "4,7"
+    method: str = "fupareto"  # fedavg trains a model; everything else forgets
+    options: str = ""  # of the method: "rounds=50 lr=0.1"
+    model: str = ""  # where to start from: a .safetensors file, or a run directory
+    audit: bool = True  # attack the models: the outputs and labels of those who leave are sent to the server for it
+    reference: str = (
+        ""  # run directories of models retrained without what is to be forgotten, for the audit: "a" or "a,b"
+    )
+    retrain: int = Field(0, ge=0, le=2)  # or retrain so many models, to compare with
+    dormancy: int | None = Field(None, ge=0)  # rounds of further training in the audit; 40 where the run had as many
+    out: str = "runs/flower"  # run directory to write
     resume: bool = False
     clients: int = Field(2, ge=2)
     timeout: float = Field(600.0, gt=0)

@@ -81,12 +81,14 @@ def _train(order: Order, federation: FlowerFederation, start: Start, out: Path) 
 
 
 def _unlearn(order: Order, federation: FlowerFederation, start: Start, out: Path) -> api.Result:
-    assert order.request is not None  # checked by Order.read
-    at_once = order.audit and not order.reference
+    assert order.request is not None  # the order was read
+    more = bool(order.reference or order.retrain or order.dormancy is not None)
+    at_once = order.audit and not more
     result = api.unlearn(federation, start, order.request, order.method_, attack=at_once, **_how(order, out))
-    if order.audit and order.reference:
-        log.info("fupareto: auditing the models, in comparison with the retrained one")
-        result.audit(reference=order.reference)
+    if order.audit and more:
+        log.info("fupareto: auditing the models")
+        references = [str(path) for path in parse.listed(order.reference)]
+        result.audit(retrain=order.retrain, reference=references or None, dormancy=order.dormancy)
     return result
 
 

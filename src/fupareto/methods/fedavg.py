@@ -5,7 +5,8 @@ With ``participation`` below 1 a random share of the clients takes part in each 
 Storage: nothing. Communication: one model down and one up per participating client and round.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
@@ -63,3 +64,14 @@ class FedAvg(Method):
             w=state.w if mean.w is None else mean.w,
             done=state.round + 1 >= self.rounds,
         )
+
+    def slowed(self, share: float) -> "FedAvg":
+        """Return the same training with everybody, at a constant share of its first rate."""
+        return replace(self, lr=share * self.lr, decay=1.0, participation=1.0)
+
+    def onward(self, federation: Federation, w: Tensor, clients: Sequence[str], seed: int) -> Iterator[Tensor]:
+        """Yield the model after each further round of training by ``clients``, from ``w``; without end."""
+        state = State(w=w, forget=(), retained=tuple(clients), seed=seed)
+        while True:
+            state = self.step(federation, state)
+            yield state.w

@@ -63,6 +63,7 @@ MODELS: dict[str, tuple[str, Any, str, bool]] = {
     "unlearned": ("^", (0, (6, 2)), FORGET, True),
     "recovered": ("o", "-", RETAINED, True),
     "retrained": ("D", (0, (6, 2, 1, 2)), TRUTH, False),
+    "retrained-2": ("d", (0, (1, 1)), TRUTH, False),
 }
 
 COLOURS = (RETAINED, FORGET, TRUTH, VIOLET, NEUTRAL, OCHRE)

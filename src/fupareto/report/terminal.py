@@ -9,6 +9,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from fupareto.paper import Cell
+from fupareto.vocabulary import RETRAINED
 
 COLUMNS = (
     ("ASR", "asr"),
@@ -21,16 +22,29 @@ COLUMNS = (
 )
 
 
-def stage_table(summary: Mapping[str, Any]) -> Table:
-    """Return the stages of one run, a row each."""
+def stage_table(summary: Mapping[str, Any], audit: Mapping[str, Any] | None = None) -> Table:
+    """Return the stages of one run, a row each, and where it was audited a retrained model.
+
+    The column "later" is what is remembered, at its worst, while the retained clients train the model on.
+    """
     who = summary.get("part") or f"clients {', '.join(summary['forget'])}"
     verb = "forgetting" if len(summary["stages"]) > 1 else "measured on"
     table = Table(title=f"{summary['method']} on {summary['dataset']}, {verb} {who}")
     table.add_column("stage")
-    for title, _ in COLUMNS:
+    audit = audit or {}
+    later = (audit.get("dormancy") or {}).get("models", {})
+    shown = len(COLUMNS) - bool(later)  # the distance makes room
+    titles = [title for title, _ in COLUMNS[:shown]]
+    for title in [titles[0], *(["later"] if later else []), *titles[1:]]:
         table.add_column(title, justify="right")
-    for stage, measured in summary["stages"].items():
-        table.add_row(stage, *_cells(measured))
+    stages = dict(summary["stages"])
+    if (audit.get("truth") or {}).get(RETRAINED):
+        auc = audit["membership"][RETRAINED]["mean"].get("confidence", {}).get("auc")
+        stages[RETRAINED] = {**audit["truth"][RETRAINED], "mia_auc": auc}
+    for stage, measured in stages.items():
+        cells = _cells(measured)[:shown]
+        cells[1:1] = [_cell((later.get(stage) or {}).get("worst"))] if later else []
+        table.add_row(stage, *cells)
     return table
 
 

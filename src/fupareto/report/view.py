@@ -8,9 +8,10 @@ from typing import Any
 
 from fupareto.report.markup import measured, percent
 from fupareto.tally import Tally, tally_of
+from fupareto.vocabulary import RETRAINED as RETRAINED
+from fupareto.vocabulary import SECOND as SECOND
 
 STAGES = ("initial", "unlearned", "recovered")
-RETRAINED = "retrained"
 ACTIVITY = {"initial": "training", "unlearned": "unlearning", "recovered": "recovery"}
 FAILED = "failed"
 HEADLINE = "confidence"  # the membership attack that every audit makes
@@ -172,9 +173,9 @@ class RunView:
         return dig(self.audit, *keys)
 
     def models(self, *keys: str) -> list[str]:
-        """The models that a part of the audit looked at, in order; the retrained one is last."""
+        """The models that a part of the audit looked at, in order; the retrained ones are last."""
         found = self.audited(*keys) or {}
-        return [stage for stage in (*STAGES, RETRAINED) if found.get(stage)]
+        return [stage for stage in (*STAGES, RETRAINED, SECOND) if found.get(stage)]
 
     @property
     def attacked(self) -> list[str]:
@@ -193,6 +194,11 @@ class RunView:
     def mean_leak(self, stage: str | None, key: str = "auc", attack: str = HEADLINE) -> float | None:
         """The mean of an attack's AUC over clients, or an end of its interval."""
         return measured(self.audited("membership", stage or "", "mean", attack, key))
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the audit was made by an earlier version, which measured relearning in another way."""
+        return bool(self.audit) and self.audited("format") == 1
 
 
 def moved(run: RunView, key: str, form: Callable[[float], str] = percent) -> str:

@@ -34,13 +34,13 @@ def test_the_verdict_stands_before_everything_else(summary: Any, rounds: Any, co
     for word, sign in (("shown", "✓"), ("refuted", "✕"), ("open", "?")):
         assert f'<span class="result {word}"><span aria-hidden="true">{sign}</span> {word}</span>' in checks
     assert audit["verdict"]["text"] in checks
-    for text in ("at least ", " times", " a retrained model’s rounds", "0.5 ± ", " points", " bits"):
+    for text in ("at least ", " times", " two retrained models’", " of the way", "0.5 ± ", " points"):
         assert text in checks
 
 
 def test_every_title_carries_the_tally(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
-    tally = "4 shown, 2 open, 2 refuted"
-    for held in ({}, {"checks": {"shown": 4, "open": 2, "refuted": 2}}):
+    tally = "4 shown, 2 open, 3 refuted"
+    for held in ({}, {"checks": {"shown": 4, "open": 2, "refuted": 3}}):
         page = render(summary | held, rounds, config, audit)
         assert f" · {tally} · " in page.split("<title>")[1].split("</title>")[0]
         assert f"Checks: {tally}." in page.split("<h1>")[1].split("</h1>")[0]
@@ -48,7 +48,7 @@ def test_every_title_carries_the_tally(summary: Any, rounds: Any, config: Any, a
         assert [tiles.split(f'<p class="{r}">')[1].split("</span>")[0][-1] for r in ("shown", "open", "refuted")] == [
             "4",
             "2",
-            "2",
+            "3",
         ]
         assert tally in part(render_comparison([("a", summary | held, rounds)], {"a": audit}), "verdicts")
     unaudited = render(summary, rounds, config)
@@ -105,12 +105,25 @@ def test_membership_reads_both_ways(summary: Any, rounds: Any, config: Any, audi
     assert "Over <span" in section  # told apart
 
 
-def test_relearning_in_words(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
-    section = part(render(summary, rounds, config, audit), "relearning")
-    back = audit["relearning"]["models"]["recovered"]["rounds"]
-    assert f"by the recovered model after {back} rounds, by the retrained model not within 30 rounds." in section
-    audit["relearning"]["models"]["retrained"]["rounds"] = 1
-    assert "by the retrained model after 1 round." in part(render(summary, rounds, config, audit), "relearning")
+def test_what_lasts_has_three_sections(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
+    page = render(summary, rounds, config, audit)
+    assert "worst later" in part(page, "dormancy")
+    assert "mean over the rounds" in part(page, "relearning")
+    way = part(page, "way")
+    assert "way gone, recovered" in way
+    assert "way gone, retrained-2" in way
+    assert "they do not differ beyond chance" in way
+
+
+def test_an_audit_of_an_earlier_format_says_what_to_do(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
+    old = {key: value for key, value in audit.items() if key not in ("dormancy", "way")}
+    old |= {
+        "format": 1,
+        "relearning": {"goal": 0.75, "limit": 30, "models": {"recovered": {"rounds": 4, "curve": [0.1]}}},
+    }
+    page = render(summary, rounds, config, old)
+    for name in ("dormancy", "relearning"):
+        assert "Make it again: fupareto audit RUN" in part(page, name)
 
 
 def test_cost_in_words(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
@@ -162,12 +175,13 @@ def test_a_long_verdict_is_a_title_and_a_paragraph(summary: Any, rounds: Any, co
 
 def test_a_comparison_has_the_audits_beside_each_other(summary: Any, rounds: Any, audit: Any) -> None:
     other = copy.deepcopy(audit)
-    other["relearning"]["models"]["recovered"]["rounds"] = None
+    other["dormancy"] = other["relearning"] = other["way"] = None
     page = render_comparison([(n, summary, rounds) for n in "abc"], {"a": audit, "b": other})
     for key in ("membership.recovered.mean.confidence.auc", "truth.stages.recovered.divergence", "exclusivity.lost"):
         assert f'data-key="runs.0.audit.{key}"' in page
         assert f'data-key="runs.2.audit.{key}"' not in page
-    assert ">never<" in page
+    for key in ("dormancy.models.recovered.worst", "relearning.models.recovered.mean"):
+        assert f'data-key="runs.0.audit.{key}"' in page
     assert "4 shown" in page
     without = render_comparison([(n, summary, rounds) for n in "abc"])
     assert "What the audits say" not in without
@@ -177,7 +191,7 @@ def test_a_comparison_has_the_audits_beside_each_other(summary: Any, rounds: Any
 def test_models_and_clients_stand_in_order(summary: Any, audit: Any) -> None:
     audit["membership"] = dict(reversed(audit["membership"].items()))
     run = RunView("demo", summary, audit=audit)
-    assert run.models("membership") == ["initial", "unlearned", "recovered", "retrained"]
+    assert run.models("membership") == ["initial", "unlearned", "recovered", "retrained", "retrained-2"]
     assert run.attacked == ["3", "7"]
     assert run.leak("recovered", "nobody") is None
     assert RunView("demo", summary).attacked == []

@@ -62,12 +62,15 @@ def test_runs_share_a_radar_only_if_they_forget_the_same(make: Any, audit_of: An
     assert {"a", "_b", "0.5: a coin toss"} <= words_on(alike)
 
 
-def test_relearning_has_a_curve_per_model_and_the_goal(summary: Any, audit: Any) -> None:
-    figure = evidence.relearning(RunView("demo", summary, audit=audit), style.WIDE)
+@pytest.mark.parametrize(("part", "draw"), [("relearning", evidence.relearning), ("dormancy", evidence.dormancy)])
+def test_further_training_has_a_curve_per_model(summary: Any, audit: Any, part: str, draw: Any) -> None:
+    figure = draw(RunView("demo", summary, audit=audit), style.WIDE)
     assert figure is not None
-    assert {"initial", "unlearned", "recovered", "retrained", "back from here on"} <= words_on(figure)
-    audit["relearning"]["models"]["recovered"]["curve"] = [None, 0.5]
-    assert evidence.relearning(RunView("demo", summary, audit=audit), style.WIDE) is not None
+    assert {"initial", "recovered", "retrained", "retrained-2"} <= words_on(figure)
+    audit[part]["models"]["recovered"]["curve"] = [None, 0.5]
+    assert draw(RunView("demo", summary, audit=audit), style.WIDE) is not None
+    audit[part] = None
+    assert draw(RunView("demo", summary, audit=audit), style.WIDE) is None
 
 
 def test_conflicts_are_shares_of_their_side(summary: Any, audit: Any) -> None:

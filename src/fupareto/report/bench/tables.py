@@ -19,6 +19,7 @@ from fupareto.report.bench.aggregate import (
     printed,
     spent,
 )
+from fupareto.report.bench.lasting import lasting
 from fupareto.report.bench.membership import membership
 from fupareto.report.markup import count, size
 from fupareto.report.sheet import Sheet, to_latex, to_markdown, to_rich, to_text
@@ -255,16 +256,21 @@ def latex(results: Results) -> str:
 
 
 def files(results: Results) -> dict[str, str]:
-    """Return the tables as files; one of membership attacks where there were any."""
-    attacked = membership(results)
+    """Return the tables as files; one of membership attacks and one of what lasts where there were any."""
+    attacked, later = membership(results), lasting(results)
     told = {
         "membership.md": "\n".join(map(to_markdown, attacked)),
         "membership.tex": "\n".join(
             to_latex(sheet, f"{results['name']}-membership-{k}") for k, sheet in enumerate(attacked)
         ),
     }
+    lasts = {
+        "lasting.md": "\n".join(map(to_markdown, later)),
+        "lasting.tex": "\n".join(to_latex(sheet, f"{results['name']}-lasting-{k}") for k, sheet in enumerate(later)),
+    }
     return {
         **(told if attacked else {}),
+        **(lasts if later else {}),
         "table.md": markdown(results),
         "table.tex": latex(results),
         "cost.md": to_markdown(costs(results)),
@@ -280,4 +286,6 @@ def terminal(results: Results) -> list[Any]:
             sheet = make(results, setting["name"])
             shown += [to_rich(sheet), *([to_text((), sheet.notes)] if sheet.notes else [])]
         shown.append(to_text(about, ()))
+    for sheet in lasting(results):
+        shown += [to_rich(sheet), to_text(sheet.about, ())]
     return shown

@@ -94,7 +94,7 @@ def table(runs: list[RunView]) -> Safe:
 
 
 def _audits(runs: list[RunView]) -> Safe | None:
-    """One row per audited run: membership, distance to a retrained model, relearning, gains, losses, checks."""
+    """One row per audited run: membership, distance to a retrained model, later, relearning, gains, losses, checks."""
     found = [(index, run) for index, run in enumerate(runs) if run.audit]
     if not found:
         return None
@@ -107,18 +107,25 @@ def _audits(runs: list[RunView]) -> Safe | None:
         for measure, form in ((run.forgetting, points), ("r_acc", points), ("divergence", decimal)):
             gap = run.audited("truth", "stages", final, measure)
             cells.append(cell(number(f"{key}.truth.stages.{final}.{measure}", gap, form)))
-        models = run.audited("relearning", "models", final)
-        never = None if models is None else "never"
-        back = number(f"{key}.relearning.models.{final}.rounds", (models or {}).get("rounds"), count, absent=never)
-        cells += [cell(back), *(_paid(run, f"{key}.exclusivity", side) for side in ("gained", "lost"))]
+        later = run.audited("dormancy", "models", final, "worst")
+        cells.append(cell(number(f"{key}.dormancy.models.{final}.worst", later, percent)))
+        slow = run.audited("relearning", "models", final, "mean")
+        gone = run.audited("way", "relearning", "models", final, "value")
+        way = tag("small", number(f"{key}.way.relearning.models.{final}.value", gone, percent), " of the way")
+        mean = number(f"{key}.relearning.models.{final}.mean", slow, percent)
+        cells.append(cell(mean, way if measured(gone) is not None else None))
+        cells += [_paid(run, f"{key}.exclusivity", side) for side in ("gained", "lost")]
         found_checks = run.tally or {}
         said = [tag("small", f"{times} {result}") for result, times in found_checks.items()]
         rows.append(row(_who(run), *cells, cell(*said)))
-    heads = ["run", "membership AUC", "forgetting gap", "R-Acc gap", "bits apart", "rounds to relearn"]
+    heads = ["run", "membership AUC", "forgetting gap", "R-Acc gap", "bits apart", "worst later", "slow relearning"]
     heads += ["clients gained", "clients lost", "checks"]
     explain = (
         "Of each run’s final model. An AUC of 0.5 is best. Gaps are to a retrained model, in percentage points: of ASR "
-        "(of forget accuracy where there is no backdoor) and of R-Acc; bits apart is how far the outputs differ."
+        "(of forget accuracy where there is no backdoor) and of R-Acc; bits apart is how far the outputs differ. Worst "
+        "later is what is remembered, at its worst, while the retained clients train on; slow relearning is how much "
+        "is back in the mean over slow rounds on the forgotten data, with the way gone from the initial to a retrained "
+        "model."
     )
     return join(
         tag("h3", "What the audits say"),

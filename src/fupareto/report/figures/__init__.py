@@ -44,6 +44,9 @@ OF_A_RUN: dict[str, Drawing] = {
     "convergence": Drawing(by_round.convergence, lambda run: f"Round by round: {_way(run)}"),
     "clients": Drawing(clients.clients, lambda _: "Every client before and after; the tables have the numbers"),
     "membership": Drawing(membership.membership, _mean),
+    "dormancy": Drawing(
+        evidence.dormancy, lambda _: "What each model remembers while the retained clients train it on"
+    ),
     "relearning": Drawing(
         evidence.relearning, lambda _: "What each model knows while it is trained on the forgotten data"
     ),

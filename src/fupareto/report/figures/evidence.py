@@ -1,4 +1,4 @@
-"""Figures of the audit: relearning, and the clients that updates opposed."""
+"""Figures of the audit: further training, relearning, and the clients that updates opposed."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,21 @@ if TYPE_CHECKING:
 SIDES = (("forget", style.FORGET, "-", "o"), ("retained", style.RETAINED, style.DASHED, "s"))
 
 
+def dormancy(run: RunView, width: float) -> "Figure | None":
+    """What each model remembers while the retained clients train it on."""
+    return _curves(run, "dormancy", "rounds of further training among the retained clients", "after the request", width)
+
+
 def relearning(run: RunView, width: float) -> "Figure | None":
-    """What each model knows while it is trained on the forgotten data again, and the level at which it is back."""
+    """What each model knows while it is slowly trained on the forgotten data again."""
+    return _curves(run, "relearning", "slow rounds of training on the forgotten data", "while relearning", width)
+
+
+def _curves(run: RunView, part: str, across: str, when: str, width: float) -> "Figure | None":
+    """A curve per model that a part of the audit trained on."""
     curves = {}
-    for stage in run.models("relearning", "models"):
-        values = [measured(value) for value in run.audited("relearning", "models", stage, "curve") or []]
+    for stage in run.models(part, "models"):
+        values = [measured(value) for value in run.audited(part, "models", stage, "curve") or []]
         if points := [(place, value) for place, value in enumerate(values) if value is not None]:
             curves[stage] = points
     if not curves:
@@ -25,18 +35,15 @@ def relearning(run: RunView, width: float) -> "Figure | None":
     figure = style.canvas(width, 3.6 if width == style.WIDE else 4.0)
     axes = figure.subplots()
     last = max(place for points in curves.values() for place, _ in points)
-    goal = measured(run.audited("relearning", "goal"))
-    if goal is not None:
-        axes.axhline(goal, color=style.INK, linewidth=1.4, linestyle=style.DASHED, zorder=1, label="back from here on")
     for stage, points in curves.items():
         every = max(1, len(points) // 12)
         axes.plot(*zip(*points, strict=True), **style.model_mark(stage), linewidth=1.4, markevery=every, label=stage)
     axes.set_xlim(-0.03 * max(last, 1), 1.03 * max(last, 1))
     axes.xaxis.set_major_locator(style.round_ticks(width))
-    axes.set_xlabel("rounds of training on the forgotten data")
+    axes.set_xlabel(across)
     style.percent_axis(axes, "y", -0.02, 1.02)
-    name = "ASR" if run.audited("relearning", "measure") == "asr" else "Forget accuracy"
-    axes.set_title(f"{name} while relearning")
+    name = "ASR" if run.audited(part, "measure") == "asr" else "Forget accuracy"
+    axes.set_title(f"{name} {when}")
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5 if width == style.WIDE else 2, handlelength=3.5)
     return figure

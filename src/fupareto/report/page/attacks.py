@@ -3,7 +3,7 @@
 from fupareto.report.figures.membership import FEWEST, MOST_AXES
 from fupareto.report.markup import Safe, count, interval, join, measured, number, percent, score, tag
 from fupareto.report.parts import cell, figure, note, row, section, table
-from fupareto.report.view import HEADLINE, RunView, dig
+from fupareto.report.view import HEADLINE, RETRAINED, RunView, dig
 
 TITLE = "Membership attacks"
 ATTACKS = {
@@ -11,6 +11,7 @@ ATTACKS = {
     "loss": "takes a low loss for a sign of training",
     "margin": "takes a wide margin over the next best answer for a sign of training",
     "entropy": "takes a decided answer for a sign of training",
+    "delta": "takes a change of the loss since the initial model for a sign of training",
     "rmia": "compares with reference models and with other samples (RMIA)",
     "lira": "compares with models that did and did not see the sample, before unlearning (LiRA)",
     "u-lira": "compares with models that forgot the sample and models that never saw it (U-LiRA)",
@@ -30,6 +31,11 @@ def membership(run: RunView) -> Safe | None:
         "chance. The scores loss, margin, entropy, RMIA and LiRA have a fixed sign: for them an AUC below 0.5 is a "
         "leak too, as an attacker who knows it only has to turn the answer round. Small numbers are 95% intervals."
     )
+    if RETRAINED in run.models("membership"):
+        explain += (
+            " Every attack is judged against the same attack on the retrained model: what a model that never saw the "
+            "client gives away is no trace of training."
+        )
     return section(
         "membership",
         TITLE,

@@ -1,11 +1,11 @@
-"""The page's sections on the audit: verdict, retrained model, relearning, exclusivity."""
+"""The page's sections on the audit: verdict, retrained model, exclusivity."""
 
 from collections.abc import Callable
 
 from fupareto.report.figures.evidence import conflicts
 from fupareto.report.markup import Safe, count, decimal, interval, join, measured, number, percent, points, score, tag
 from fupareto.report.parts import cell, figure, note, row, section, table
-from fupareto.report.view import RETRAINED, RunView, dig
+from fupareto.report.view import RETRAINED, SECOND, RunView, dig
 
 Form = Callable[[float], str]
 
@@ -19,11 +19,13 @@ TIERS = {
 CHECKS: dict[str, tuple[Form, str, str, str]] = {
     "forgotten": (percent, "at most ", "", ""),
     "unknown": (points, "at most ", " points", ""),
+    "lasting": (percent, "at most ", "", ""),
     "useful": (points, "at least ", " points", ""),
     "exclusive": (points, "at least ", " points", ""),
     "private": (score, "0.5 ± ", "", ""),
-    "alike": (score, "at most ", " bits", ""),
-    "removed": (score, "at least ", " times", " a retrained model’s rounds"),
+    "against": (score, "retrained ± ", "", ""),  # private, where there is a retrained model
+    "alike": (decimal, "at most ", " times", " two retrained models’"),
+    "removed": (percent, "at least ", "", " of the way"),
     "unseen": (score, "0.5 ± ", "", ""),
 }
 
@@ -60,13 +62,14 @@ def verdict(run: RunView) -> Safe | None:
 def _check(place: int, check: dict[str, object]) -> Safe:
     """One claim with its result, which is a word first and a colour second."""
     key, result = f"audit.verdict.checks.{place}", str(check.get("result") or "open")
-    form, before, unit, after = CHECKS.get(str(check.get("name")), (decimal, "", "", ""))
+    claim = str(check.get("claim") or check.get("question") or check.get("name") or "")
+    name = "against" if check.get("name") == "private" and "retrained" in claim else str(check.get("name"))
+    form, before, unit, after = CHECKS.get(name, (decimal, "", "", ""))
     sign = tag("span", SIGNS.get(result, "?"), aria_hidden="true")
     word = tag("span", sign, " ", result, class_=f"result {result if result in SIGNS else 'open'}")
     threshold = number(f"{key}.threshold", check.get("threshold"), decimal if form is score else form)
     if measured(check.get("threshold")) is not None:
         threshold = join(before, threshold, unit, after)
-    claim = str(check.get("claim") or check.get("question") or check.get("name") or "")
     claimed = join(claim[:1].upper() + claim[1:], tag("small", check.get("text") or ""))
     value = join(
         number(f"{key}.value", check.get("value"), form), unit if measured(check.get("value")) is not None else ""
@@ -122,60 +125,10 @@ def truth(run: RunView) -> Safe | None:
         "below (−) for the shares. Nearer is better; for R-Acc, above is fine. Outputs and answers are "
         "those on the forgotten data."
     )
+    if SECOND in stages:
+        explain += f" {SECOND} is another retrained model, from another seed: its column is how far retraining varies."
     content = table(["measure", RETRAINED, *stages], rows, title)
     return section("truth", title, tag("p", explain, class_="small"), content)
-
-
-# Relearning ------------------------------------------------------------------------------------------------------
-
-
-def relearning(run: RunView) -> Safe | None:
-    """Rounds until the forgotten data are relearnt; hidden knowledge comes back at once."""
-    if not run.audit:
-        return None
-    title = "Relearning"
-    stages = run.models("relearning", "models")
-    if not stages:
-        return section("relearning", title, note("Relearning was not tried."))
-    limit = measured(run.audited("relearning", "limit"))
-    never = f"not within {count(limit)} rounds" if limit is not None else "not within the limit"
-    rows = []
-    for stage in stages:
-        place, found = f"audit.relearning.models.{stage}", run.audited("relearning", "models", stage)
-        curve = found.get("curve") or [None]
-        back = number(f"{place}.rounds", found.get("rounds"), _rounds, absent=never)
-        rows.append(row(stage, cell(number(f"{place}.curve.0", curve[0], percent)), cell(back)))
-    goal = number("audit.relearning.goal", run.audited("relearning", "goal"), percent)
-    explain = join(
-        "Each model is trained again on the forgotten data alone. What was only hidden comes back at once; what was "
-        "removed has to be learnt like something new, as the retrained model does. It counts as back at ",
-        goal,
-        ".",
-    )
-    caption = "The dashed line is the level from which the forgotten counts as back."
-    return section(
-        "relearning",
-        title,
-        tag("p", explain),
-        figure("relearning", run, caption, "No curve was recorded."),
-        tag("p", _sentence(run, never)),
-        table(["model", "knows at first", "is back after"], rows, title),
-    )
-
-
-def _rounds(value: float) -> str:
-    return f"{count(value)} round{'' if value == 1 else 's'}"
-
-
-def _sentence(run: RunView, never: str) -> str:
-    """The final model beside the retrained one, in words."""
-    words = []
-    for stage in dict.fromkeys((run.final, RETRAINED)):
-        found = dig(run.audit, "relearning", "models", stage or "")
-        if found:
-            after = measured(found.get("rounds"))
-            words.append(f"the {stage} model {f'after {_rounds(after)}' if after is not None else never}")
-    return f"The forgotten data are relearnt by {', by '.join(words)}." if words else ""
 
 
 # Exclusivity -----------------------------------------------------------------------------------------------------

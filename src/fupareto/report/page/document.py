@@ -6,7 +6,7 @@ from typing import Any
 
 from fupareto.report.comparison import sections as comparison
 from fupareto.report.markup import Safe, join, tag
-from fupareto.report.page import attacks, audit, record, sections
+from fupareto.report.page import attacks, audit, lasting, record, sections
 from fupareto.report.view import RunView
 from fupareto.tally import words
 
@@ -20,8 +20,10 @@ SECTIONS: Sections = (
     ("convergence", "Convergence", sections.convergence),
     ("clients", "Clients", sections.clients),
     ("membership", "Membership", attacks.membership),
+    ("dormancy", "Later", lasting.dormancy),
     ("truth", "Retraining", audit.truth),
-    ("relearning", "Relearning", audit.relearning),
+    ("way", "Way gone", lasting.way),
+    ("relearning", "Relearning", lasting.relearning),
     ("exclusivity", "Others", audit.exclusivity),
     ("rounds", "Rounds", record.rounds),
     ("cost", "Cost", record.cost),

@@ -1,0 +1,1 @@
+"""The checks of an audit, by what they are about."""

@@ -1,0 +1,111 @@
+"""Checks of forgetting: what the kept model still knows, and what it knows after further training."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fupareto.audit import intervals
+from fupareto.audit.checking.base import Check, at_most, few, mean, signed, span, together, unheard
+from fupareto.audit.exclusivity import compared
+from fupareto.audit.intervals import Pair
+from fupareto.audit.thresholds import Thresholds, share
+from fupareto.vocabulary import RETRAINED
+
+MARGIN = 0.03  # by which a mark may work more often than from a retrained model
+Rates = Mapping[str, tuple[float, int]]  # by client, with the number of tries
+
+
+def forgotten(summary: Mapping[str, Any], audit: Mapping[str, Any], missing: list[str], limits: Thresholds) -> Check:
+    """Check the model as it is: the mark, or without one the accuracy on the forgotten data."""
+    first, last = summary["stages"]["initial"], summary["stages"][summary["final"]]
+    if last["asr"] is None:
+        return _known(last, audit, missing, limits)
+    own = (audit["truth"] or {}).get(RETRAINED, {}).get("asr_max")
+    limit = _limit(limits, own)
+    claim, worst = limits.claim("forgotten", limit), last["asr_max"]
+    if doubt := _undecidable(first, missing, limits):
+        return Check("forgotten", claim, "open", doubt, worst, limit)
+    rates = {
+        i: (c["asr"], c.get("asr_samples") or 0)
+        for i, c in last["clients"].items()
+        if c["side"] == "forget" and c["asr"] is not None
+    }
+    return _marked("forgotten", claim, rates, limit, own)
+
+
+def lasting(summary: Mapping[str, Any], audit: Mapping[str, Any], missing: list[str], limits: Thresholds) -> Check:
+    """Check what comes back when the retained clients train on."""
+    first, found = summary["stages"]["initial"], audit["dormancy"]
+    marked = summary["stages"][summary["final"]]["asr"] is not None
+    own = ((found or {}).get("models", {}).get(summary["final"]) or {}) if found else {}
+    if not own or own["worst"] is None:
+        claim = limits.claim("lasting" if marked else "lasting-unknown")
+        text = "the retained clients did not train the model on; ask for it with --dormancy 40"
+        return Check("lasting", claim, "open", text, threshold=limits.asr if marked else limits.forget_gap)
+    truth = found["models"].get(RETRAINED) or {}
+    if not marked:
+        return _known_later(own, truth, missing, limits, found["rounds"])
+    base = max((c["value"] for c in truth.get("clients", {}).values()), default=None)
+    limit = _limit(limits, base)
+    claim = limits.claim("lasting", limit, found["rounds"])
+    if doubt := _undecidable(first, missing, limits):
+        return Check("lasting", claim, "open", doubt, own["worst"], limit)
+    rates = {i: (c["value"], c["samples"] or 0) for i, c in own["clients"].items()}
+    return _marked("lasting", claim, rates, limit, base, f"after {own['worst_round']} further rounds, ")
+
+
+def _limit(limits: Thresholds, retrained: float | None) -> float:
+    """Return how often a mark may work: the threshold, or a little more often than from a retrained model."""
+    return max(limits.asr, 0.0 if retrained is None else retrained + MARGIN)
+
+
+def _undecidable(first: Mapping[str, Any], missing: list[str], limits: Thresholds) -> str:
+    if missing:
+        return unheard(missing)
+    if first["asr_max"] is None or first["asr_max"] <= limits.asr:
+        return "the initial model never learnt the mark, so its absence shows nothing"
+    return ""
+
+
+def _marked(name: str, claim: str, rates: Rates, limit: float, baseline: float | None, when: str = "") -> Check:
+    """Check the attack success rate of every forget client, by exact intervals."""
+    level = intervals.simultaneous(len(rates))
+    ends = {i: intervals.exact(round(rate * n), n, level) for i, (rate, n) in rates.items()}
+    results = {i: at_most(*ends[i], limit) for i in ends}
+    result = together(list(results.values()))
+    i = max(rates, key=lambda i: (results[i] == "refuted", ends[i][0], ends[i][1]))
+    rate, tries = rates[i]
+    text = f"{when}the mark of client {i} works in {share(rate)} of {tries or 'an unknown number of'} tries"
+    text += f" ({share(ends[i][0])} to {share(ends[i][1])})"
+    text += "" if baseline is None else f"; from a retrained model in up to {share(baseline)}"
+    return Check(name, claim, result, text + few(result, "tries"), rate, limit, *ends[i])
+
+
+def _known(last: Mapping[str, Any], audit: Mapping[str, Any], missing: list[str], limits: Thresholds) -> Check:
+    """Check accuracy on the forgotten data where there is no mark: against a model that never saw them."""
+    pairs = compared(audit["truth"][RETRAINED], last, "forget") if audit["truth"] else {}
+    return _gap("unknown", limits.claim("unknown"), pairs, missing, limits)
+
+
+def _known_later(
+    own: Mapping[str, Any], truth: Mapping[str, Any], missing: list[str], limits: Thresholds, rounds: int
+) -> Check:
+    """Check the same after further training; both models at their worst round."""
+    other = truth.get("clients", {})
+    pairs = {
+        i: Pair(other[i]["value"], c["value"], min(c["samples"] or 0, other[i]["samples"] or 0))
+        for i, c in own["clients"].items()
+        if i in other
+    }
+    return _gap("lasting", limits.claim("lasting-unknown", rounds=rounds), pairs, missing, limits)
+
+
+def _gap(name: str, claim: str, pairs: Mapping[str, Pair], missing: list[str], limits: Thresholds) -> Check:
+    if missing:
+        return Check(name, claim, "open", unheard(missing), threshold=limits.forget_gap)
+    if not pairs:
+        text = "there is no retrained model to compare accuracy on the forgotten data with"
+        return Check(name, claim, "open", text, threshold=limits.forget_gap)
+    gap, low, high = mean(list(pairs.values()))
+    text = f"accuracy on the forgotten data is {signed(gap)} points from a retrained model's ({span(low, high)})"
+    result = at_most(low, high, limits.forget_gap)
+    return Check(name, claim, result, text + few(result), gap, limits.forget_gap, low, high)

@@ -1,0 +1,80 @@
+"""Table of a bench's lasting forgetting: every model now, after further training, and on the way to retraining."""
+
+from collections.abc import Iterable, Mapping
+from statistics import fmean
+from typing import Any
+
+from fupareto.report.bench.aggregate import INITIAL, Results, answers, known_by
+from fupareto.report.markup import count, measured
+from fupareto.report.sheet import Sheet
+
+NONE = "–"
+WAYS = ("later", "relearning", "loss", "divergence")
+
+
+def lasting(results: Results) -> list[Sheet]:
+    """Return a sheet per setting; none where no audit says more than the run itself."""
+    return [sheet for setting in results["settings"] if (sheet := _sheet(results, setting["name"]))]
+
+
+def _sheet(results: Results, setting: str) -> Sheet | None:
+    found = [cell for cell in answers(results, setting) if _told(cell)]
+    if not found:
+        return None
+    known = known_by(results, setting)
+    first = list({cell["seed"]: cell for cell in reversed(found)}.values())  # one cell per seed: w0 is the same for all
+    rows = [[INITIAL, *_row([_initial(cell) for cell in first], known)]]
+    retrained = [cell["lasting"]["models"]["retrained"] for cell in first if "retrained" in cell["lasting"]["models"]]
+    rows += [["retrained", *_row(retrained, known)]] if retrained else []
+    for label in (method["label"] for method in results["methods"]):
+        mine = [_kept(cell) for cell in found if cell["label"] == label]
+        rows += [[label, *_row(mine, known)]] if mine else []
+    name = "ASR" if known == "asr" else "forget acc."
+    heads = ["model", name, "later", "R-Acc", "worst client", "relearning", "loss AUC"]
+    heads += [*(f"way: {way}" for way in WAYS), "rounds"]
+    further = sorted({cell["lasting"]["rounds"] for cell in found if cell["lasting"].get("rounds")})
+    about = [
+        f"Later: the worst {name} within {'/'.join(map(str, further)) or 'no'} further rounds of training among the "
+        "retained clients. Relearning: the mean over slow rounds of training on the forgotten data.",
+        "Way: how much of the way from w0 (0 %) to a retrained model (100 %) was gone. Means over seeds.",
+    ]
+    return Sheet(f"{results['title']}: lasting, {setting}", [("", head) for head in heads], 1, rows, about)
+
+
+def _told(cell: Mapping[str, Any]) -> bool:
+    models = (cell.get("lasting") or {}).get("models") or {}
+    return any(measured(own.get(key)) is not None for own in models.values() for key in ("later", "relearning"))
+
+
+def _initial(cell: Mapping[str, Any]) -> dict[str, Any]:
+    return {**cell["stages"]["initial"], **cell["lasting"]["models"]["initial"]}
+
+
+def _kept(cell: Mapping[str, Any]) -> dict[str, Any]:
+    own = {**cell["stages"][cell["final"]], **cell["lasting"]["models"][cell["final"]]}
+    way = {f"way {name}": value for name, value in cell["lasting"]["way"].items()}
+    return {**own, **way, "rounds": cell["cost"]["rounds"]}
+
+
+def _row(models: list[dict[str, Any]], known: str) -> list[str]:
+    shares = [
+        _three(own.get(key) for own in models) for key in (known, "later", "r_acc", "r_acc_min", "relearning", "loss")
+    ]
+    ways = [_percent(own.get(f"way {way}") for own in models) for way in WAYS]
+    rounds = _mean(own.get("rounds") for own in models)
+    return [*shares, *ways, NONE if rounds is None else count(rounds)]
+
+
+def _mean(values: Iterable[object]) -> float | None:
+    known = [value for v in values if (value := measured(v)) is not None]
+    return fmean(known) if known else None
+
+
+def _three(values: Iterable[object]) -> str:
+    mean = _mean(values)
+    return NONE if mean is None else f"{mean:.3f}"
+
+
+def _percent(values: Iterable[object]) -> str:
+    mean = _mean(values)
+    return NONE if mean is None else f"{100 * mean:.0f} %"
