@@ -91,12 +91,12 @@ def test_everything_shown() -> None:
 
 DECIDES = {
     "asr": {"forgotten"},
-    "forget_gap": {"unknown"},
+    "forget_gap": {"unknown", "lasting"},
     "r_acc_loss": {"useful"},
     "client_loss": {"exclusive"},
-    "leak": {"private", "unseen"},
+    "leak": {"private"},
     "relearning": {"removed"},
-    "divergence": {"alike"},
+    "spread": {"alike"},
 }
 
 

@@ -120,7 +120,7 @@ class Bench(_Section):
         settings, labels = [s.name for s in self.settings], [m.label for m in self.methods]
         for what, names in (("settings", settings), ("methods", labels)):
             if len({slug(n) for n in names}) < len(names):
-                raise ValueError(f"{what}: two have the same name")
+                raise ValueError(f"{what}: two entries have the same name")
             if any(slug(n) in RESERVED for n in names):
                 raise ValueError(f"{what}: a name must have letters, and not be {', '.join(map(repr, RESERVED[1:]))}")
         for name, scale in self.scales.items():
