@@ -17,33 +17,22 @@ from fupareto.audit.checks import Thresholds
 from fupareto.audit.dormancy import ROUNDS as DORMANCY
 from fupareto.audit.summary import summarise
 from fupareto.audit.training import Progress, no_progress
+from fupareto.comparison import COST, PLACES, Comparison, count_of, joined, limits_of, refuse_certified, retraining_seed
 from fupareto.errors import UserError
 from fupareto.federation import Federation, Request
 from fupareto.methods import FedAvg
 from fupareto.methods.retrain import Retrain
-from fupareto.randomness import derive
 from fupareto.report import render
 from fupareto.run import execute
 from fupareto.run.directory import Run
 from fupareto.run.execute import Settings
 from fupareto.run.loop import Outcome
 from fupareto.run.start import Place, Start, kept_model, start_from, training_of
-from fupareto.vocabulary import RETRAINED, SECOND, STAGES
+from fupareto.vocabulary import STAGES
 
 Model = Union[Tensor, nn.Module, Mapping[str, Tensor], str, "os.PathLike[str]", Run, Start, "Result"]
 References = Model | Sequence[Model]  # one retrained model, or two
 FACTS = ("name", "method", "dataset", "model", "seed", "versions", "created")
-COST = ("rounds", "seconds", "bytes_up", "bytes_down")
-PLACES = (RETRAINED, SECOND)  # of retrained models in a run, the second of another seed
-
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """What the audit compares a run with: retrained models, how clients train, and remarks on both."""
-
-    truths: tuple[Truth, ...] = ()
-    training: FedAvg | None = None
-    notes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass
@@ -152,12 +141,12 @@ class Result:
             dormancy: Rounds for which the retained clients train the model on, to see what comes back; 0 for none. By
                 default 40, if the run had as many and how clients train is known.
         """
-        limits = _limits(thresholds)
+        limits = limits_of(thresholds)
         if self.request is None:
             raise UserError("a training run forgets nothing and cannot be audited; audit the result of unlearn()")
         if self.place.path is not None:
             refuse_certified(self.place.path)
-        against = self._comparison(_models(retrain), training, reference)
+        against = self._comparison(count_of(retrain), training, reference)
         extent = self._extent(against, dormancy)
         summary = self.place.summary if self.place.finished else self._measured()
         summary, found = self._attacked(summary, extent, limits, against.notes)
@@ -187,7 +176,7 @@ class Result:
             return summary, None
         extent = self._extent(self._comparison(0, None, reference), dormancy)
         extent = dataclasses.replace(extent, shadowed=shadowed)
-        return self._attacked(summary, extent, _limits(thresholds), (), progress)
+        return self._attacked(summary, extent, limits_of(thresholds), (), progress)
 
     def report(self, path: str | Path) -> Path:
         """Write the HTML report, with the audit if there is one.
@@ -261,14 +250,14 @@ class Result:
             given: list[Any] = list(reference) if isinstance(reference, list | tuple) else [reference]
             if not 1 <= len(given) <= len(PLACES):
                 raise UserError(f"reference takes one retrained model, or a list of two, not {len(given)}")
-            return _joined([self._given(one, known) for one in given])
+            return joined([self._given(one, known) for one in given])
         made = [self._retrained(known, number) for number in range(retrain)]
         for name in PLACES[retrain:]:
             earlier = None if self.place.path is None else self.place.path / name
             if earlier is None or not (Run.begun(earlier) and Run.open(earlier).finished):
                 break
             made.append(self._given(Run.open(earlier), known))
-        return _joined(made) if made else Comparison(training=known)
+        return joined(made) if made else Comparison(training=known)
 
     def _given(self, reference: Model, training: FedAvg | None) -> Comparison:
         """Return the comparison with a given model, or with the run of a retrained one."""
@@ -337,20 +326,6 @@ def began(federation: Federation, w0: Model) -> Start:
     return dataclasses.replace(start, w=start.w.to(federation.device))
 
 
-def retraining_seed(seed: int, number: int) -> int:
-    """Return the seed of a run's first (0) or second (1) retrained model."""
-    return derive(seed, "retrained", number) if number else seed
-
-
-def refuse_certified(path: Path) -> None:
-    """Refuse to overwrite the results of a run that has a certificate."""
-    if (path / "certificate.json").is_file():
-        raise UserError(
-            f"{path} has a certificate, which would not match new results; check it with `fupareto verify`, "
-            "or move certificate.json elsewhere first"
-        )
-
-
 def _place_of(reference: Model) -> Place | None:
     """Return the run of a reference; None where it is a model without one."""
     if isinstance(reference, Result):
@@ -364,27 +339,3 @@ def _path(run: Any) -> Path:
     if not isinstance(run, str | os.PathLike):
         raise UserError(f"run must be the path of a run directory, or a Result, not a {type(run).__name__}")
     return Path(run)
-
-
-def _limits(thresholds: Thresholds | Mapping[str, float] | None) -> Thresholds | None:
-    if thresholds is None or isinstance(thresholds, Thresholds):
-        return thresholds
-    if not isinstance(thresholds, Mapping):
-        raise UserError(
-            f'thresholds must be Thresholds(...) or numbers by name, such as {{"asr": 0.02}}, not a '
-            f"{type(thresholds).__name__}"
-        )
-    return Thresholds.of(thresholds)
-
-
-def _models(retrain: Any) -> int:
-    """Return how many models to retrain; True is one."""
-    if not isinstance(retrain, int) or not 0 <= retrain <= len(PLACES):
-        raise UserError(f"retrain takes True, or a number of models from 0 to {len(PLACES)}, not {retrain!r}")
-    return int(retrain)
-
-
-def _joined(found: Sequence[Comparison]) -> Comparison:
-    truths = tuple(truth for one in found for truth in one.truths)
-    notes = tuple(dict.fromkeys(note for one in found for note in one.notes))
-    return Comparison(truths, found[0].training, notes)

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from fupareto.audit.checks import Thresholds
+from fupareto.comparison import PLACES, refuse_certified, retraining_seed
 from fupareto.config import Experiment
 from fupareto.errors import UserError
 from fupareto.experiment.setting import federation, stored_experiment
 from fupareto.experiment.shadows import make
 from fupareto.experiment.unlearn import answer
 from fupareto.federation import Request
-from fupareto.result import PLACES, Result, refuse_certified, retraining_seed
+from fupareto.result import Result
 from fupareto.run.directory import Run
 from fupareto.run.execute import Progress, no_progress, silent
 
