@@ -4,7 +4,7 @@ import json
 from dataclasses import fields
 from importlib import metadata
 
-from fupareto.methods.registry import METHODS, find
+from fupareto.methods.registry import METHODS, find, presets
 
 from .conftest import Call
 
@@ -18,8 +18,8 @@ def test_the_list_has_every_method_and_preset_in_a_line(call: Call) -> None:
         assert (cls.__doc__ or "").splitlines()[0] in line
         assert ("samples, classes" in line) != cls.whole_clients
         assert (f"--record {cls.history}" in line) == bool(cls.history)
-        for preset in cls.presets:
-            assert any(line.split()[:1] == [f"{name}:{preset}"] for line in lines)
+        for preset in presets(name):
+            assert any(line.split()[:1] == [preset] for line in lines)
 
 
 def test_one_method_with_its_options(call: Call) -> None:

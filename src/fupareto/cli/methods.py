@@ -33,13 +33,16 @@ def methods(
 
 def about(name: str, cls: "type[Method]") -> dict[str, Any]:
     """Return the description, requirements, presets and options of a method."""
+    from fupareto.methods.registry import VARIANTS
+
     hints = get_type_hints(cls)
     return {
         "name": name,
-        "about": (cls.__doc__ or "").strip().splitlines()[0],
+        "about": _first(cls),
         "needs": f"--record {cls.history}" if cls.history else "nothing",
         "forgets": ["clients"] if cls.whole_clients else ["clients", "samples", "classes"],
         "presets": cls.presets,
+        "variants": {key: _first(variant) for key, variant in VARIANTS.items() if key.startswith(f"{name}:")},
         "options": {
             f.name: {
                 "default": _default(f),
@@ -49,6 +52,11 @@ def about(name: str, cls: "type[Method]") -> dict[str, Any]:
             for f in dataclasses.fields(cls)
         },
     }
+
+
+def _first(cls: type) -> str:
+    """Return the first line of a class's docstring."""
+    return (cls.__doc__ or "").strip().splitlines()[0]
 
 
 def _one(name: str) -> dict[str, Any]:
@@ -75,6 +83,8 @@ def _table(found: list[dict[str, Any]]) -> None:
             changes = [f"{key}={_shown(value)}" for key, value in options.items()]
             more = f", … ({len(changes)} options)" if len(changes) > MOST else ""
             typer.echo(f"  {method['name']}:{preset:<8} with {', '.join(changes[:MOST])}{more}")
+        for preset, words in method["variants"].items():
+            typer.echo(f"  {preset:<17} {words}")
     typer.echo("\nOptions of a method: fupareto methods NAME. Your own method: --method package.module:Class.")
 
 
