@@ -6,7 +6,8 @@ on the embedded digits.
 
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -173,7 +174,12 @@ class Experiment(_Section):
 
 
 def load(path: Path) -> Experiment:
-    """Read an experiment file; a relative path of an .npz file is relative to the experiment file."""
+    """Read an experiment file; a relative path of an .npz file is relative to the experiment file.
+
+    The name ``demo`` stands for the built-in experiment, unless there is a file of that name.
+    """
+    if str(path) == "demo" and not path.exists():
+        return Experiment()
     raw = read(path, "experiment file")
     if is_bench(raw):
         raise UserError(f"{path} is a bench file, which compares methods; run it with: fupareto bench {path}")
@@ -246,3 +252,12 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for inner in get_args(annotation):
         yield from _sections(inner)
+
+
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a deep copy of nested settings with changes applied."""
+    result = deepcopy(dict(base))
+    for key, value in changes.items():
+        inner = result.get(key)
+        result[key] = merged(inner, value) if isinstance(inner, dict) and isinstance(value, Mapping) else value
+    return result

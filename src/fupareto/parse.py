@@ -25,6 +25,20 @@ def options(pairs: list[str], option: str = "--set") -> dict[str, Any]:
     return options
 
 
+def nested(pairs: list[str], option: str = "--set") -> dict[str, Any]:
+    """Parse key=value pairs whose keys are paths, such as train.rounds=10, into nested mappings."""
+    found: dict[str, Any] = {}
+    for path, value in options(pairs, option).items():
+        keys = path.split(".")
+        inner: Any = found
+        for key in keys[:-1]:
+            inner = inner.setdefault(key, {})
+            if not isinstance(inner, dict):
+                raise UserError(f"{option} sets both {key!r} and a key within it, {path!r}")
+        inner[keys[-1]] = value
+    return found
+
+
 def listed(text: str) -> list[str]:
     """Parse a comma-separated list."""
     return [part.strip() for part in text.split(",") if part.strip()]

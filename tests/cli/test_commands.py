@@ -185,3 +185,31 @@ def test_own_model_and_samples(small: Path, tmp_path: Path) -> None:
     assert summary["forget"] == ["1"]
     assert summary["stages"]["initial"]["asr"] is None
     assert summary["stages"]["initial"]["r_acc"] > 0.4
+
+
+def test_the_built_in_experiment_needs_no_file_and_any_key_can_be_set(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    changes = ("train.rounds=2", "data.samples=200", "partition.kind=iid", 'request.clients=["1"]')
+    ended = call("train", "demo", *(word for change in changes for word in ("--set", change)), "--out", "run")
+    assert ended.code == 0, ended.err
+    stored = tomllib.loads((tmp_path / "run/config.toml").read_text())["experiment"]
+    assert (stored["train"]["rounds"], stored["data"]["samples"]) == (2, 200)
+    assert (stored["partition"]["kind"], stored["request"]["clients"]) == ("iid", ["1"])
+    assert len((tmp_path / "run/rounds.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("train.round=2", "did you mean 'rounds'"),
+        ("train.rounds=many", "train.rounds = 'many'"),
+        ("train=3", "train = 3"),
+        ("rounds", "--set takes key=value"),
+    ],
+)
+def test_a_key_that_does_not_fit_is_refused(call: Call, tmp_path: Path, change: str, says: str) -> None:
+    ended = call("train", "demo", "--set", change, "--out", tmp_path / "run")
+    assert (ended.code, says in ended.err) == (2, True), ended.err
+    assert not (tmp_path / "run").exists()

@@ -1,8 +1,7 @@
 """Bench files (TOML): an experiment, its variations, methods, seeds and smaller scales."""
 
 import re
-from collections.abc import Iterator, Mapping
-from copy import deepcopy
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fupareto import experiment as experiments
-from fupareto.config import Experiment, explain, is_bench, read, validate
+from fupareto.config import Experiment, explain, is_bench, merged, read, validate
 from fupareto.errors import UserError, did_you_mean
 from fupareto.methods.registry import kind
 
@@ -216,15 +215,6 @@ def cells(bench: Bench, out: Path) -> Iterator[Cell]:
 def slug(name: str) -> str:
     """Return a name as it appears in paths: lower case, with hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower().replace("=", "")).strip("-")
-
-
-def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a deep copy of nested settings with changes applied."""
-    result = deepcopy(dict(base))
-    for key, value in changes.items():
-        inner = result.get(key)
-        result[key] = merged(inner, value) if isinstance(inner, dict) and isinstance(value, Mapping) else value
-    return result
 
 
 def _scaled(setting: Setting, scale: Scale) -> Setting:

@@ -11,12 +11,16 @@ from fupareto.cli.common import Device, Json, Out, Quiet, Resume, Root, finish, 
 
 
 def train(
-    experiment: Annotated[Path, typer.Argument(help="Experiment file (TOML); see experiments/.")],
+    experiment: Annotated[Path, typer.Argument(help="Experiment file (TOML), or demo for the built-in experiment.")],
     out: Out,
     seed: Annotated[int | None, typer.Option(help="Seed, instead of the seed in the file.")] = None,
     record: Annotated[
         str | None,
         typer.Option(help="Record the training history that these methods need, e.g. federaser,fupga,fedau."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Set any key of the experiment file, e.g. --set train.rounds=10 (repeatable)."),
     ] = None,
     resume: Resume = False,
     root: Root = None,
@@ -29,6 +33,8 @@ def train(
     from fupareto import experiment as experiments
 
     loaded = config.load(experiment)
+    if set_:
+        loaded = config.validate(config.merged(loaded.model_dump(), parse.nested(set_)), "--set")
     if seed is not None:
         loaded = config.validate({**loaded.model_dump(), "seed": seed}, "--seed")
     if record is not None:
