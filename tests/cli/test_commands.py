@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fupareto import config
+
 from .commands import SCRIPT, files, fupareto
 from .conftest import Call
 
@@ -213,3 +215,16 @@ def test_a_key_that_does_not_fit_is_refused(call: Call, tmp_path: Path, change: 
     ended = call("train", "demo", "--set", change, "--out", tmp_path / "run")
     assert (ended.code, says in ended.err) == (2, True), ended.err
     assert not (tmp_path / "run").exists()
+
+
+def test_init_writes_the_built_in_experiment_and_overwrites_nothing(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("init", "mine.toml").code == 0
+    assert config.load(tmp_path / "mine.toml") == config.Experiment()
+    (tmp_path / "mine.toml").write_text("seed = 4")
+    ended = call("init", "mine.toml")
+    assert (ended.code, "already exists" in ended.err) == (2, True)
+    assert (tmp_path / "mine.toml").read_text() == "seed = 4"
+    assert call("init", "no/where.toml").code == 2

@@ -6,17 +6,16 @@ from typing import Annotated
 
 import typer
 
-from fupareto.cli import audit, bench, certify, compare, data, demo, methods, report, train, unlearn, verify
+from fupareto.cli import audit, bench, certify, compare, data, demo, init, methods, report, train, unlearn, verify
 from fupareto.errors import UserError
 
 app = typer.Typer(
     epilog="Start with: fupareto demo. Exit codes: 0 success, 1 internal error, 2 a mistake in the command or its "
     "files, 3 a check failed that --fail-on names.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (demo, train, unlearn, audit, certify, verify, report, compare, bench, methods):
+for module in (demo, init, train, unlearn, audit, certify, verify, report, compare, bench, methods):
     name = module.__name__.rpartition(".")[2]
     app.command(name, cls=getattr(module, "Command", None))(getattr(module, name))
 data_app = typer.Typer(help="List data sets and download them.", no_args_is_help=True)
