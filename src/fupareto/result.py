@@ -15,6 +15,7 @@ from fupareto.audit.assemble import Extent, Truth
 from fupareto.audit.attacks.shadowed import Shadowed
 from fupareto.audit.checks import Thresholds
 from fupareto.audit.dormancy import ROUNDS as DORMANCY
+from fupareto.audit.further import Curves, not_stored
 from fupareto.audit.summary import summarise
 from fupareto.audit.training import Progress, no_progress
 from fupareto.comparison import COST, PLACES, Comparison, count_of, joined, limits_of, refuse_certified, retraining_seed
@@ -159,6 +160,7 @@ class Result:
         shadowed: Shadowed | None = None,
         thresholds: Thresholds | Mapping[str, float] | None = None,
         dormancy: int | None = None,
+        curves: Curves = not_stored,
         progress: Progress = no_progress,
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
         """Measure and audit the models again without writing anything.
@@ -167,6 +169,9 @@ class Result:
             reference: Retrained model to compare with.
             shadowed: Shadow models, for the attacks of tiers 2 and 3.
             thresholds: Limits of the checks.
+            dormancy: Rounds for which the retained clients train the model on.
+            curves: Store of the curves of further training.
+            progress: How rounds are shown while they run.
 
         Returns:
             The summary, and the audit; None in its place for a training run.
@@ -175,7 +180,7 @@ class Result:
         if self.request is None:
             return summary, None
         extent = self._extent(self._comparison(0, None, reference), dormancy)
-        extent = dataclasses.replace(extent, shadowed=shadowed)
+        extent = dataclasses.replace(extent, shadowed=shadowed, curves=curves)
         return self._attacked(summary, extent, limits_of(thresholds), (), progress)
 
     def report(self, path: str | Path) -> Path:
