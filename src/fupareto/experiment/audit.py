@@ -7,7 +7,6 @@ from typing import Any
 
 from fupareto.audit.checks import Thresholds
 from fupareto.audit.further import Curves, not_stored
-from fupareto.comparison import PLACES, refuse_certified, retraining_seed
 from fupareto.config import Experiment
 from fupareto.errors import UserError
 from fupareto.experiment.setting import federation, stored_experiment
@@ -15,8 +14,9 @@ from fupareto.experiment.shadows import make
 from fupareto.experiment.unlearn import answer
 from fupareto.federation import Request
 from fupareto.result import Result
-from fupareto.run.directory import Run
+from fupareto.run.directory import Run, refuse_certified
 from fupareto.run.execute import Progress, no_progress, silent
+from fupareto.run.reference import PLACES, retraining_seed
 
 
 def audit(place: Run, root: Path | None = None, **options: Any) -> dict[str, Any]:
