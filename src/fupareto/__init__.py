@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fupareto.methods import FedAvg, FUPareto, Method
     from fupareto.result import Result
     from fupareto.tasks.losses import Loss
+    from fupareto.tracking import Tracking
 
     __version__: str
 else:
@@ -28,6 +29,7 @@ __all__ = [
     "Request",
     "Result",
     "Thresholds",
+    "Tracking",
     "UserError",
     "__version__",
     "audit",
@@ -45,6 +47,7 @@ _HOMES = {
     "methods": ("FUPareto", "FedAvg", "Method"),
     "result": ("Result",),
     "tasks.losses": ("Loss",),
+    "tracking": ("Tracking",),
 }
 
 

@@ -161,14 +161,15 @@ def audit(
 
     Args:
         federation: The clients that the run was made with.
-        run: The run directory.
-        retrain: Compare with a model that is retrained without the forgotten data, into ``retrained`` in the run; 2
-            makes another one from another seed, into ``retrained-2``.
-        training: How to retrain, where the run does not say how its first model was trained.
-        reference: A retrained model to compare with, in any form that ``w0`` may have, or a list of two.
-        thresholds: Where a number is good enough.
-        dormancy: Rounds for which the retained clients train the model on, to see what comes back; 0 for none. By
-            default 40, if the run had as many and how clients train is known.
+        run: The run directory, or a Result.
+        retrain: As in :meth:`Result.audit`, where all further arguments are explained.
+        training: As in :meth:`Result.audit`.
+        reference: As in :meth:`Result.audit`.
+        thresholds: As in :meth:`Result.audit`.
+        dormancy: As in :meth:`Result.audit`.
+
+    Returns:
+        The audit (the content of audit.json).
     """
     result = run if isinstance(run, Result) else Result.load(federation, run)
     return result.audit(retrain, training, reference, thresholds, dormancy)

@@ -11,23 +11,21 @@ from typing import Any, Union
 from torch import Tensor, nn
 
 from fupareto.audit import assemble
-from fupareto.audit.assemble import Extent, Truth
+from fupareto.audit.assemble import Extent
 from fupareto.audit.attacks.shadowed import Shadowed
 from fupareto.audit.checks import Thresholds
 from fupareto.audit.dormancy import ROUNDS as DORMANCY
+from fupareto.audit.further import Curves, not_stored
 from fupareto.audit.summary import summarise
 from fupareto.audit.training import Progress, no_progress
-from fupareto.comparison import COST, PLACES, Comparison, count_of, joined, limits_of, refuse_certified, retraining_seed
 from fupareto.errors import UserError
 from fupareto.federation import Federation, Request
 from fupareto.methods import FedAvg
-from fupareto.methods.retrain import Retrain
 from fupareto.report import render
-from fupareto.run import execute
-from fupareto.run.directory import Run
-from fupareto.run.execute import Settings
+from fupareto.run.directory import Run, refuse_certified
 from fupareto.run.loop import Outcome
-from fupareto.run.start import Place, Start, kept_model, start_from, training_of
+from fupareto.run.reference import PLACES, UNKNOWN, Answered, Comparison, count_of, retraining_facts, retraining_seed
+from fupareto.run.start import Place, Start, start_from
 from fupareto.vocabulary import STAGES
 
 Model = Union[Tensor, nn.Module, Mapping[str, Tensor], str, "os.PathLike[str]", Run, Start, "Result"]
@@ -132,16 +130,20 @@ class Result:
         """Audit the models: attack them, compare them, and check the numbers against thresholds.
 
         Args:
-            retrain: Compare with a model that is retrained without the forgotten data, by the training's settings.
-                2 makes another one from another seed, which says how much retrained models differ.
+            retrain: Compare with a model that is retrained without the forgotten data, by the training's settings; a
+                run directory has it in ``retrained``. 2 makes another one from another seed (``retrained-2``), which
+                says how much retrained models differ.
             training: The settings of the training, where the run does not know them.
             reference: A model that was retrained already, in any form that ``w0`` of ``unlearn`` may have, or a list of
                 two.
             thresholds: Where a number is good enough, such as ``{"asr": 0.02}``.
             dormancy: Rounds for which the retained clients train the model on, to see what comes back; 0 for none. By
                 default 40, if the run had as many and how clients train is known.
+
+        Returns:
+            The audit (the content of audit.json).
         """
-        limits = limits_of(thresholds)
+        limits = Thresholds.of(thresholds)
         if self.request is None:
             raise UserError("a training run forgets nothing and cannot be audited; audit the result of unlearn()")
         if self.place.path is not None:
@@ -159,6 +161,7 @@ class Result:
         shadowed: Shadowed | None = None,
         thresholds: Thresholds | Mapping[str, float] | None = None,
         dormancy: int | None = None,
+        curves: Curves = not_stored,
         progress: Progress = no_progress,
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
         """Measure and audit the models again without writing anything.
@@ -167,6 +170,9 @@ class Result:
             reference: Retrained model to compare with.
             shadowed: Shadow models, for the attacks of tiers 2 and 3.
             thresholds: Limits of the checks.
+            dormancy: Rounds for which the retained clients train the model on.
+            curves: Store of the curves of further training.
+            progress: How rounds are shown while they run.
 
         Returns:
             The summary, and the audit; None in its place for a training run.
@@ -175,8 +181,8 @@ class Result:
         if self.request is None:
             return summary, None
         extent = self._extent(self._comparison(0, None, reference), dormancy)
-        extent = dataclasses.replace(extent, shadowed=shadowed)
-        return self._attacked(summary, extent, limits_of(thresholds), (), progress)
+        extent = dataclasses.replace(extent, shadowed=shadowed, curves=curves)
+        return self._attacked(summary, extent, Thresholds.of(thresholds), (), progress)
 
     def report(self, path: str | Path) -> Path:
         """Write the HTML report, with the audit if there is one.
@@ -243,75 +249,26 @@ class Result:
 
     def _comparison(self, retrain: int, training: FedAvg | None, reference: References | None) -> Comparison:
         """Return the retrained models: those that are given, made now, or were made earlier."""
-        if training is not None and not isinstance(training, FedAvg):
-            raise UserError(f"training must be FedAvg(...), not a {type(training).__name__}")
-        known = training or training_of(self.place)
+        assert self.request is not None  # a training run is not compared
+        run = Answered(self.outcome, self.request, self.seed)
+        known = run.training(training)
         if reference is not None:
             given: list[Any] = list(reference) if isinstance(reference, list | tuple) else [reference]
             if not 1 <= len(given) <= len(PLACES):
                 raise UserError(f"reference takes one retrained model, or a list of two, not {len(given)}")
-            return joined([self._given(one, known) for one in given])
-        made = [self._retrained(known, number) for number in range(retrain)]
-        for name in PLACES[retrain:]:
-            earlier = None if self.place.path is None else self.place.path / name
-            if earlier is None or not (Run.begun(earlier) and Run.open(earlier).finished):
-                break
-            made.append(self._given(Run.open(earlier), known))
-        return joined(made) if made else Comparison(training=known)
+            return run.comparison([_as_place(one) for one in given], known)
+        notes = (UNKNOWN,) if retrain and known is None else ()
+        if notes:
+            known = FedAvg()
+            warnings.warn(UNKNOWN, stacklevel=3)
+        made = [self._retrained(run, known, number) for number in range(retrain) if known]
+        return dataclasses.replace(run.comparison([*made, *run.earlier(retrain)], known), notes=notes)
 
-    def _given(self, reference: Model, training: FedAvg | None) -> Comparison:
-        """Return the comparison with a given model, or with the run of a retrained one."""
-        place, layout = _place_of(reference), self.outcome.federation.layout
-        device = self.outcome.federation.device
-        if place is None:
-            w = start_from(layout, reference, "reference").w
-            return Comparison((Truth(w.to(device), dict.fromkeys(COST)),), training)
-        if isinstance(reference, Result):
-            reference.summary()
-        w = kept_model(layout, place).to(device)
-        self._check_reference(place)
-        method = place.config.get("method", {})
-        own = FedAvg(**{f.name: method[f.name] for f in dataclasses.fields(FedAvg)}) if not place.trains else None
-        return Comparison((Truth(w, place.summary["cost"]),), training or own or training_of(place))
-
-    def _check_reference(self, place: Place) -> None:
-        """Refuse a reference that was trained on the forgotten data."""
-        where = place.path or "the reference"
-        if place.trains:
-            learnt = set(self.outcome.sides[0]) & set(place.summary["clients"])
-            if learnt or (self.request and self.request.partial):
-                raise UserError(f"{where} was trained on the forgotten data; the reference must be a retrained model")
-            return
-        if place.config.get("method", {}).get("name") != Retrain.name:
-            raise UserError(f'{where} is not a run of method "retrain", so it cannot be the reference')
-        if Request.from_json(place.request) != self.request:
-            raise UserError(f"{where} was retrained for another request; the reference must be for the same one")
-
-    def _retrained(self, training: FedAvg | None, number: int) -> Comparison:
-        """Train a new model without the forgotten data; in a run directory, into its ``retrained``, or a second one."""
-        notes: tuple[str, ...] = ()
-        if training is None:
-            training = FedAvg()
-            notes = (
-                f"How the initial model was trained is not known: retrained with FedAvg's defaults, {training}. "
-                "Pass the settings of its training as training=FedAvg(...).",
-            )
-            if not number:
-                warnings.warn(notes[0], stacklevel=5)
-        method = Retrain(**dataclasses.asdict(training))
-        w0, path = self.outcome.model("initial"), self.place.path
-        if w0 is None or self.request is None:
-            raise UserError("the run has no model of stage 'initial', with which a retrained one is compared")
-        label = {"name": method.name, **dataclasses.asdict(method)}
-        kept = {key: value for key, value in self.place.config.items() if key in ("kind", "seed", "versions")}
-        config = {**kept, "method": label, "training": dataclasses.asdict(training)}
-        seed = retraining_seed(self.seed, number)
-        config = {**config, "seed": seed} if number else config
-        settings = Settings(seed, path and path / PLACES[number], True, 10, config=config)
-        facts = {**{key: self.facts.get(key) for key in FACTS if key != "created"}, "method": method.name}
-        outcome = execute.answer(self.outcome.federation, Start(w0), self.request, method, settings)
-        made = Result(outcome, self.request, seed, facts)
-        return dataclasses.replace(self._given(made, training), notes=notes)
+    def _retrained(self, run: Answered, training: FedAvg, number: int) -> Place:
+        """Retrain, and make the summary, which marks the run of the retrained model as finished."""
+        outcome = run.retrain(training, number)
+        Result(outcome, self.request, retraining_seed(self.seed, number), retraining_facts(self.facts)).summary()
+        return outcome.place
 
 
 def began(federation: Federation, w0: Model) -> Start:
@@ -320,19 +277,16 @@ def began(federation: Federation, w0: Model) -> Start:
         raise UserError(
             f"federation must be a Federation, such as simulate() returns, not a {type(federation).__name__}"
         )
-    if isinstance(w0, Result):
-        w0.summary()
-    start = start_from(federation.layout, w0.place if isinstance(w0, Result) else w0)
+    start = start_from(federation.layout, _as_place(w0))
     return dataclasses.replace(start, w=start.w.to(federation.device))
 
 
-def _place_of(reference: Model) -> Place | None:
-    """Return the run of a reference; None where it is a model without one."""
-    if isinstance(reference, Result):
-        return reference.place
-    if isinstance(reference, str | os.PathLike) and Path(reference).is_dir():
-        return Run.open(Path(reference))
-    return reference if isinstance(reference, Run) else None
+def _as_place(model: Any) -> Any:
+    """Return the finished run of a Result; any other form of a model as it is."""
+    if not isinstance(model, Result):
+        return model
+    model.summary()
+    return model.place
 
 
 def _path(run: Any) -> Path:

@@ -272,7 +272,7 @@ def test_a_bench_may_ask_for_retrained_models(call: Call, tmp_path: Path, monkey
     ended = call("bench", "bench.toml", "--quiet")
     assert ended.code == 0, ended.err
     assert {path.name for path in (out / "cn1/seed-3").iterdir()} == {
-        *("training", "reference", "reference-2", "retraining", "fupareto-s3")
+        *("training", "reference", "reference-2", "curves", "retraining", "fupareto-s3")
     }
     for cell in results(out)["cells"]:
         told = cell["lasting"]

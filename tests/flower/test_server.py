@@ -95,6 +95,16 @@ def test_training_then_forgetting_then_forgetting_another(grid: LocalGrid, tmp_p
     assert erased.summary["method"] == "federaser"
 
 
+def test_rounds_are_logged_to_a_tracker(grid: LocalGrid, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the tracker 'elsewhere' is unknown"):
+        serve(grid, order(model, tmp_path / "run", log="elsewhere"), plain)
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run = serve(grid, order(model, tmp_path / "run", audit=False, log="tensorboard"), plain)
+    events = accumulator.EventAccumulator(str(run.path / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("r_acc")] == [record["round"] for record in run.rounds()]
+
+
 def test_a_run_over_flower_is_audited_and_continued_by_the_same_calls(grid: LocalGrid, tmp_path: Path) -> None:
     """With the federation at hand, or with one in this process that has the same clients."""
     config = order(Path(), tmp_path / "training", forget="", method="fedavg", options="rounds=3 lr=0.2")

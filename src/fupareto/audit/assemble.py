@@ -14,6 +14,7 @@ from fupareto.audit.attacks.outputs import MEMBERS, NONMEMBERS, outputs
 from fupareto.audit.attacks.shadowed import Attacks, Shadowed, stronger
 from fupareto.audit.checks import Thresholds
 from fupareto.audit.estimates import ways
+from fupareto.audit.further import Curves, Further, not_stored
 from fupareto.audit.measure import measure
 from fupareto.audit.retrained import distance
 from fupareto.audit.training import Progress, Training, measure_of, no_progress
@@ -43,12 +44,14 @@ class Extent:
         training: How clients train; models are trained on for dormancy and, where there is a retrained one, relearning.
         dormancy: Further rounds of training with the retained clients; 0 for none.
         shadowed: Shadow models, for the attacks of tiers 2 and 3.
+        curves: Store of the curves of further training.
     """
 
     truths: tuple[Truth, ...] = ()
     training: Training | None = None
     dormancy: int = 0
     shadowed: Shadowed | None = None
+    curves: Curves = not_stored
 
 
 def audit(
@@ -102,7 +105,11 @@ def audit(
     if retrained:
         attacks = {s: a if s == RETRAINED else paired.against(a, attacks[RETRAINED]) for s, a in attacks.items()}
     found["membership"] = {stage: membership.summary(clients) for stage, clients in attacks.items()}
-    trained_on(federation, models, sides, summary, found, extent, seed, progress)
+    first = summary["stages"]["initial"]
+    key = measure_of(first)
+    if extent.training is not None and first[key] is not None:
+        further = Further(federation, sides, key, extent.training, seed, progress, extent.curves)
+        found |= trained_on(further, models, ("initial", summary["final"], RETRAINED, SECOND), extent)
     if retrained:
         measured = {**summary["stages"], **{stage: found["truth"][stage] for stage in retrained}}
         found["way"] = ways(measured, found, summary["final"])
@@ -164,25 +171,18 @@ def compare(
 
 
 def trained_on(
-    federation: Federation,
-    models: Mapping[str, Tensor],
-    sides: tuple[Sequence[str], Sequence[str]],
-    summary: Mapping[str, Any],
-    found: dict[str, Any],
-    extent: Extent,
-    seed: int,
-    progress: Progress,
-) -> None:
-    """Train the initial, the kept and the retrained models on, and enter ``dormancy`` and ``relearning``."""
-    key, forget = measure_of(summary["stages"]["initial"]), sides[0]
-    if extent.training is None or summary["stages"]["initial"][key] is None:
-        return
-    chosen = {s: models[s] for s in ("initial", summary["final"], RETRAINED, SECOND) if s in models}
-    if extent.dormancy:
-        found["dormancy"] = dormant.dormancy(
-            federation, chosen, sides, key, extent.training, extent.dormancy, seed=seed, progress=progress
-        )
-    if extent.truths:
-        found["relearning"] = relearning.relearning(
-            federation, chosen, forget, key, extent.training, seed=seed, progress=progress
-        )
+    further: Further, models: Mapping[str, Tensor], stages: Sequence[str], extent: Extent
+) -> dict[str, dict[str, Any] | None]:
+    """Train models on and return the entries ``dormancy`` and ``relearning``.
+
+    Args:
+        further: How the models are trained on.
+        models: Models by stage.
+        stages: The stages to train on, where there is a model.
+        extent: How many rounds, and whether there is a retrained model, without which relearning says little.
+    """
+    chosen = {stage: models[stage] for stage in stages if stage in models}
+    return {
+        "dormancy": dormant.dormancy(further, chosen, extent.dormancy) if extent.dormancy else None,
+        "relearning": relearning.relearning(further, chosen) if extent.truths else None,
+    }

@@ -5,75 +5,51 @@ suppresses what it knew may then show it again, without any forget client taking
 training from a retrained model; from the initial model it shows what ordinary fine-tuning would have forgotten.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from fupareto.audit import utility
-from fupareto.audit.training import Progress, Training, known, no_progress
-from fupareto.federation.contract import Federation
-from fupareto.randomness import derive
+from fupareto.audit.further import Curve, Further
+from fupareto.audit.training import Watch
 
 ROUNDS = 40
 
 
-def dormancy(
-    federation: Federation,
-    models: Mapping[str, Tensor],
-    sides: tuple[Sequence[str], Sequence[str]],
-    measure: str,
-    training: Training,
-    rounds: int = ROUNDS,
-    *,
-    seed: int = 0,
-    progress: Progress = no_progress,
-) -> dict[str, Any]:
+def dormancy(further: Further, models: Mapping[str, Tensor], rounds: int = ROUNDS) -> dict[str, Any]:
     """Train every model on with the retained clients, as the training did, and measure it after every round.
 
     Args:
-        federation: The clients; the forget clients only measure.
+        further: The clients, of which the forget clients only measure, and how they train: at the training's own rate,
+            with the decay from its start.
         models: The models to start from, by stage.
-        sides: The forget clients and the retained clients.
-        measure: What says that something came back: asr, or forget_acc where there is no mark.
-        training: The training's own settings: its rate, with the decay from its start, its epochs and batches.
         rounds: Number of further rounds.
-        seed: Seed of the training's random streams, the same for every model.
-        progress: How rounds are shown while they run.
 
     Returns:
         The entry ``dormancy`` of audit.json. A model's ``curve`` starts with the model as it is; ``worst`` is the
         largest value after that, in round ``worst_round``, with every forget client's value in that round
         (``clients``); ``r_acc`` is the retained clients' accuracy at the end.
     """
-    found = {}
-    for stage, w in models.items():
-        with progress(f"training the {stage} model on", rounds) as watch:
-            found[stage] = _curve(federation, w, sides, measure, training, rounds, seed, watch)
-    return {"measure": measure, "rounds": rounds, "lr": training.lr, "models": found}
+    title, trace = "training the {} model on", partial(_curve, further, rounds)
+    found = {s: further.curve("dormancy", title.format(s), rounds, w, partial(trace, w)) for s, w in models.items()}
+    return {"measure": further.measure, "rounds": rounds, "lr": further.training.lr, "models": found}
 
 
-def _curve(
-    federation: Federation,
-    w: Tensor,
-    sides: tuple[Sequence[str], Sequence[str]],
-    measure: str,
-    training: Training,
-    rounds: int,
-    seed: int,
-    watch: Any,
-) -> dict[str, Any]:
-    forget, retained = sides
-    value, _ = known(federation, w, forget, measure)
+def _curve(further: Further, rounds: int, w: Tensor, watch: Watch | None) -> Curve:
+    """Train one model on."""
+    _, retained = further.sides
+    value, _ = further.known(w)
     curve = [value]
     worst: dict[str, Any] = {"worst": None, "worst_round": None, "clients": {}}
-    further = training.onward(federation, w, retained, derive(seed, "dormancy"))
-    for number, w in zip(range(1, rounds + 1), further, strict=False):
-        value, clients = known(federation, w, forget, measure)
+    models = further.models(w, retained, "dormancy")
+    for number, w in zip(range(1, rounds + 1), models, strict=False):
+        value, clients = further.known(w)
         curve.append(value)
         if value is not None and (worst["worst"] is None or value > worst["worst"]):
             worst = {"worst": value, "worst_round": number, "clients": clients}
         if watch:
             watch({"round": number, "said": "not measured" if value is None else f"{100 * value:.1f}% remembered"})
-    after = utility.utility(federation.evaluate(w, retained, utility.SPLITS), retained)
+    after = utility.utility(further.federation.evaluate(w, retained, utility.SPLITS), retained)
     return {"curve": curve, **worst, "r_acc": after["r_acc"]}

@@ -7,45 +7,39 @@ two ends of the scale.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import fmean
 from typing import Any
 
 from torch import Tensor
 
-from fupareto.audit.training import Progress, Training, known, no_progress
-from fupareto.federation.contract import Federation
-from fupareto.randomness import derive
+from fupareto.audit.further import Curve, Further
+from fupareto.audit.training import Watch
 
 ROUNDS = 20
 SHARE = 0.01  # of the training's rate
 
 
-def relearning(
-    federation: Federation,
-    models: Mapping[str, Tensor],
-    forget: Sequence[str],
-    measure: str,
-    training: Training,
-    *,
-    seed: int = 0,
-    progress: Progress = no_progress,
-) -> dict[str, Any]:
+def relearning(further: Further, models: Mapping[str, Tensor]) -> dict[str, Any]:
     """Train every model slowly on the forget clients alone, and return the entry ``relearning`` of audit.json.
 
-    A model's ``curve`` starts with the model as it is; ``mean`` is the mean of ``measure`` over the rounds after that.
+    A model's ``curve`` starts with the model as it is; ``mean`` is the mean of the measure over the rounds after that.
     """
-    slowly = training.slowed(SHARE)
-    found = {}
-    for stage, w in models.items():
-        with progress(f"relearning from the {stage} model", ROUNDS) as watch:
-            curve = [known(federation, w, forget, measure)[0]]
-            further = slowly.onward(federation, w, forget, derive(seed, "relearning"))
-            for number, now in zip(range(1, ROUNDS + 1), further, strict=False):
-                curve.append(known(federation, now, forget, measure)[0])
-                if watch:
-                    watch({"round": number, "said": "relearning"})
-        found[stage] = {"mean": _mean(curve[1:]), "curve": curve}
-    return {"measure": measure, "rounds": ROUNDS, "lr": slowly.lr, "models": found}
+    slowly = further.slowed(SHARE)
+    title, trace = "relearning from the {} model", partial(_curve, slowly)
+    found = {s: slowly.curve("relearning", title.format(s), ROUNDS, w, partial(trace, w)) for s, w in models.items()}
+    return {"measure": slowly.measure, "rounds": ROUNDS, "lr": slowly.training.lr, "models": found}
+
+
+def _curve(slowly: Further, w: Tensor, watch: Watch | None) -> Curve:
+    """Train one model slowly."""
+    forget, _ = slowly.sides
+    curve = [slowly.known(w)[0]]
+    for number, now in zip(range(1, ROUNDS + 1), slowly.models(w, forget, "relearning"), strict=False):
+        curve.append(slowly.known(now)[0])
+        if watch:
+            watch({"round": number, "said": "relearning"})
+    return {"mean": _mean(curve[1:]), "curve": curve}
 
 
 def _mean(curve: Sequence[float | None]) -> float | None:

@@ -41,8 +41,15 @@ class Thresholds:
                 raise UserError(f"the threshold {key} must lie between 0 and {most}, not {value!r}")
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> "Thresholds":
-        """Read thresholds by name."""
+    def of(cls, options: "Thresholds | Mapping[str, Any] | None") -> "Thresholds":
+        """Return thresholds that are given as such, by name, or not at all."""
+        if options is None or isinstance(options, Thresholds):
+            return options or cls()
+        if not isinstance(options, Mapping):
+            raise UserError(
+                f'thresholds must be Thresholds(...) or numbers by name, such as {{"asr": 0.02}}, not a '
+                f"{type(options).__name__}"
+            )
         known = [f.name for f in dataclasses.fields(cls)]
         if unknown := [key for key in options if key not in known]:
             hint = did_you_mean(unknown[0], known)

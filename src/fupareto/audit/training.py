@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from fupareto.audit import forgetting
 from fupareto.federation.contract import Federation
 
 Watch = Callable[[dict[str, Any]], None]
@@ -30,22 +29,6 @@ class Training(Protocol):
 def no_progress(title: str, rounds: int) -> AbstractContextManager[None]:
     """Show nothing."""
     return nullcontext()
-
-
-def known(federation: Federation, w: Tensor, forget: Sequence[str], measure: str) -> tuple[float | None, Any]:
-    """Return a model's ``measure`` (asr or forget_acc) in the mean over the forget clients, and of each of them.
-
-    Each client's entry has the ``value`` and the number of ``samples`` that it was measured on.
-    """
-    split, value, samples = (
-        ("trigger", "asr", "asr_samples") if measure == "asr" else ("clean|train", "accuracy", "samples")
-    )
-    found = forgetting.forgetting(federation.evaluate(w, forget, (split,)), forget)
-    clients = {
-        i: {"value": c[value], "samples": c[samples]} for i, c in found["clients"].items() if c[value] is not None
-    }
-    mean = found[measure]
-    return None if mean is None else float(mean), clients
 
 
 def measure_of(stage: Any) -> str:

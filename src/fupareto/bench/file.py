@@ -15,7 +15,8 @@ from fupareto.methods.registry import kind
 
 FULL = "full"
 REFERENCES = ("reference", "reference-2")  # directories of retrained models, beside the cells
-RESERVED = ("", "training", "w0", *REFERENCES)
+CURVES = "curves"  # directory of the curves of further training, beside the cells
+RESERVED = ("", "training", "w0", CURVES, *REFERENCES)
 
 
 class _Section(BaseModel):

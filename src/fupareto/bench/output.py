@@ -32,7 +32,7 @@ def known(place: Path) -> int:
 
 def keep(place: Path, results: Mapping[str, Any]) -> Path:
     """Write results.json."""
-    return _put(place / RESULTS, json.dumps(results, indent=2, allow_nan=False).encode() + b"\n")
+    return put_file(place / RESULTS, json.dumps(results, indent=2, allow_nan=False).encode() + b"\n")
 
 
 def write(place: Path, results: Mapping[str, Any], curves: figures.Curves) -> list[Path]:
@@ -41,10 +41,11 @@ def write(place: Path, results: Mapping[str, Any], curves: figures.Curves) -> li
     for setting in (s["name"] for s in results["settings"]):
         for name, data in figures.files(results, curves, setting).items():
             contents[name.replace(".", f"-{slug(setting)}.")] = data
-    return [_put(place / name, data) for name, data in contents.items()]
+    return [put_file(place / name, data) for name, data in contents.items()]
 
 
-def _put(path: Path, data: bytes) -> Path:
+def put_file(path: Path, data: bytes) -> Path:
+    """Write a file, in a directory that is created where it is missing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         put(path, data)

@@ -6,6 +6,7 @@ read, unfinished ones are resumed.
     OUT/SETTING/seed-9/training/      the initial model, with the history that the methods need
     OUT/SETTING/seed-9/METHOD/        one cell
     OUT/SETTING/seed-9/reference/     a retrained model that all of them are compared with, if the file asks for one
+    OUT/SETTING/seed-9/curves/        further training of models that several cells share, measured once
 """
 
 from collections.abc import Callable
@@ -15,7 +16,8 @@ from typing import Any
 
 from fupareto import experiment as experiments
 from fupareto.audit.assemble import FORMAT as AUDIT_FORMAT
-from fupareto.bench.file import REFERENCES, Audit, Bench, Cell, cells
+from fupareto.bench.curves import StoredCurves
+from fupareto.bench.file import CURVES, REFERENCES, Audit, Bench, Cell, cells
 from fupareto.errors import NotApplicable, UserError
 from fupareto.federation import Request
 from fupareto.methods.registry import kind
@@ -109,7 +111,8 @@ def _audit(cell: Cell, run: Run, asked: Audit, root: Path | None, device: str, p
     for number, out in enumerate(references):
         experiments.retrain_into(out, trained, experiment, request, number, root, device, progress)
     if not _audited(run.audit, asked):
-        experiments.audit(run, root, reference=references, dormancy=asked.dormancy, progress=progress)
+        curves = StoredCurves(cell.trained.parent / CURVES)
+        experiments.audit(run, root, reference=references, dormancy=asked.dormancy, curves=curves, progress=progress)
 
 
 def _audited(found: dict[str, Any] | None, asked: Audit) -> bool:

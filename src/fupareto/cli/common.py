@@ -24,6 +24,12 @@ Root = Annotated[
     Path | None,
     typer.Option("--data", help="Directory of the data sets.", show_default="$FUPARETO_DATA or ~/.cache/fupareto/data"),
 ]
+Log = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TRACKER", help="Log the rounds to tensorboard, mlflow or wandb, too (repeatable).", show_default="none"
+    ),
+]
 Device = Annotated[str, typer.Option(help="Device on which the clients compute: cpu, or cuda (untested).")]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fupareto import parse
-from fupareto.cli.common import Device, Json, Out, Quiet, Resume, Root, finish, progress, say
+from fupareto.cli.common import Device, Json, Log, Out, Quiet, Resume, Root, finish, progress, say
 
 
 def train(
@@ -25,12 +25,14 @@ def train(
     resume: Resume = False,
     root: Root = None,
     device: Device = "cpu",
+    log: Log = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Train a federated model with FedAvg."""
     from fupareto import config
     from fupareto import experiment as experiments
+    from fupareto.tracking import Tracking
 
     loaded = config.load(experiment)
     if set_:
@@ -41,7 +43,9 @@ def train(
         raw = loaded.model_dump()
         raw["train"]["record"] = parse.listed(record)
         loaded = config.validate(raw, "--record")
-    run = experiments.train(
-        loaded, out, resume=resume, root=root, device=device, progress=progress(quiet), say=partial(say, quiet)
-    )
+    with Tracking(log or (), out) as tracking:
+        show = tracking.beside(progress(quiet))
+        run = experiments.train(
+            loaded, out, resume=resume, root=root, device=device, progress=show, say=partial(say, quiet)
+        )
     finish(run, as_json)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fupareto import parse
-from fupareto.cli.common import Device, FailOn, Json, Out, Quiet, Resume, Root, finish, progress
+from fupareto.cli.common import Device, FailOn, Json, Log, Out, Quiet, Resume, Root, finish, progress
 
 
 def unlearn(
@@ -35,23 +35,26 @@ def unlearn(
     resume: Resume = False,
     root: Root = None,
     device: Device = "cpu",
+    log: Log = None,
     quiet: Quiet = False,
     as_json: Json = False,
     fail_on: FailOn = None,
 ) -> None:
     """Forget clients, samples or classes, recover, audit, and write the report."""
     from fupareto import experiment as experiments
+    from fupareto.tracking import Tracking
 
-    run = experiments.unlearn(
-        trained,
-        out,
-        request=parse.request(clients, samples, classes),
-        method=method,
-        options=parse.options(set_ or []),
-        sequential=sequential,
-        resume=resume,
-        root=root,
-        device=device,
-        progress=progress(quiet),
-    )
+    with Tracking(log or (), out) as tracking:
+        run = experiments.unlearn(
+            trained,
+            out,
+            request=parse.request(clients, samples, classes),
+            method=method,
+            options=parse.options(set_ or []),
+            sequential=sequential,
+            resume=resume,
+            root=root,
+            device=device,
+            progress=tracking.beside(progress(quiet)),
+        )
     finish(run, as_json, fail_on)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fupareto.audit.checks import Thresholds
-from fupareto.comparison import PLACES, refuse_certified, retraining_seed
+from fupareto.audit.further import Curves, not_stored
 from fupareto.config import Experiment
 from fupareto.errors import UserError
 from fupareto.experiment.setting import federation, stored_experiment
@@ -14,8 +14,9 @@ from fupareto.experiment.shadows import make
 from fupareto.experiment.unlearn import answer
 from fupareto.federation import Request
 from fupareto.result import Result
-from fupareto.run.directory import Run
+from fupareto.run.directory import Run, refuse_certified
 from fupareto.run.execute import Progress, no_progress, silent
+from fupareto.run.reference import PLACES, retraining_seed
 
 
 def audit(place: Run, root: Path | None = None, **options: Any) -> dict[str, Any]:
@@ -45,6 +46,7 @@ def examine(
     reference: Sequence[Path] = (),
     thresholds: Thresholds | None = None,
     dormancy: int | None = None,
+    curves: Curves = not_stored,
     progress: Progress = no_progress,
     say: Callable[[str], None] = silent,
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -61,6 +63,7 @@ def examine(
         thresholds: Where a number is good enough.
         dormancy: Rounds for which the retained clients train the model on; 0 for none. By default 40, if the run had as
             many.
+        curves: Store of the curves of further training.
         progress: How rounds are shown while they run.
         say: Where remarks go.
     """
@@ -83,7 +86,7 @@ def examine(
     found = [_checked(path, request, experiment, k < must) for k, path in enumerate(wanted)]
     known = [path for path in takewhile(bool, found) if path]
     shadowed = make(place, root, tier, shadows, progress, say) if tier > 1 else None
-    return result.remeasure(known or None, shadowed, thresholds, dormancy, progress)
+    return result.remeasure(known or None, shadowed, thresholds, dormancy, curves, progress)
 
 
 def retrain_into(

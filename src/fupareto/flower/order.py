@@ -36,6 +36,7 @@ class Order(BaseModel):
         record: Unlearning methods whose training history is recorded: "federaser,fupga,fedau".
         keep: Number of rounds that are recorded for FedEraser.
         seed: Seed of all random choices.
+        log: Trackers to which the server logs the rounds: "tensorboard,mlflow,wandb".
     """
 
     model_config = ConfigDict(frozen=True, alias_generator=lambda name: name.replace("_", "-"), allow_inf_nan=False)
@@ -61,6 +62,7 @@ class Order(BaseModel):
     record: str = ""
     keep: int = Field(100, gt=0)
     seed: int = Field(0, ge=0)
+    log: str = ""
 
     @field_validator("forget", "classes", mode="before")
     @classmethod

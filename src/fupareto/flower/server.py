@@ -18,6 +18,7 @@ from fupareto.parameters import Layout
 from fupareto.progress import in_words
 from fupareto.run.directory import Run
 from fupareto.run.start import Start, start_from
+from fupareto.tracking import Tracking
 
 log = logging.getLogger("flwr")
 Model = Callable[[], nn.Module]
@@ -61,6 +62,7 @@ def serve(grid: Grid, run_config: Mapping[str, Any], model: Model, fresh: Fresh 
         The finished run.
     """
     order, module, out = Order.read(run_config), model(), Path(run_config.get("out", Order.model_fields["out"].default))
+    tracking = Tracking(parse.listed(order.log), out)
     if not (order.resume and Run.begun(out)):
         Run.check_free(out)
     start = start_from(Layout.of(module), order.model or module, "model")
@@ -68,23 +70,24 @@ def serve(grid: Grid, run_config: Mapping[str, Any], model: Model, fresh: Fresh 
         grid, module, clients=order.clients, timeout=order.timeout, patience=order.patience, fresh=fresh
     )
     log.info("fupareto: %d clients are connected: %s", len(federation.ids), ", ".join(federation.ids))
-    result = (_train if order.trains else _unlearn)(order, federation, start, out)
+    with tracking:
+        result = (_train if order.trains else _unlearn)(order, federation, start, _how(order, out, tracking))
     result.report(out / "report.html")
     run = Run.open(out)
     _tell(run)
     return run
 
 
-def _train(order: Order, federation: FlowerFederation, start: Start, out: Path) -> api.Result:
+def _train(order: Order, federation: FlowerFederation, start: Start, how: dict[str, Any]) -> api.Result:
     record = parse.listed(order.record)
-    return api.train(federation, start, order.method_, record=record, keep=order.keep, **_how(order, out))
+    return api.train(federation, start, order.method_, record=record, keep=order.keep, **how)
 
 
-def _unlearn(order: Order, federation: FlowerFederation, start: Start, out: Path) -> api.Result:
+def _unlearn(order: Order, federation: FlowerFederation, start: Start, how: dict[str, Any]) -> api.Result:
     assert order.request is not None  # the order was read
     more = bool(order.reference or order.retrain or order.dormancy is not None)
     at_once = order.audit and not more
-    result = api.unlearn(federation, start, order.request, order.method_, attack=at_once, **_how(order, out))
+    result = api.unlearn(federation, start, order.request, order.method_, attack=at_once, **how)
     if order.audit and more:
         log.info("fupareto: auditing the models")
         references = [str(path) for path in parse.listed(order.reference)]
@@ -92,7 +95,7 @@ def _unlearn(order: Order, federation: FlowerFederation, start: Start, out: Path
     return result
 
 
-def _how(order: Order, out: Path) -> dict[str, Any]:
+def _how(order: Order, out: Path, tracking: Tracking) -> dict[str, Any]:
     """Return the arguments that training and unlearning share."""
     budget = order.method_.budget
 
@@ -100,6 +103,7 @@ def _how(order: Order, out: Path) -> dict[str, Any]:
         missing = "".join(f"; {i} is missing: {why}" for i, why in (entry.get("missing") or {}).items())
         words = in_words(entry) or entry["phase"]
         log.info("fupareto: round %d of %d, %s%s", entry["round"], budget, words, missing)
+        tracking(entry)
 
     return {
         "seed": order.seed,

@@ -18,10 +18,12 @@ import numpy as np
 from torch import Tensor
 
 from fupareto.federation.contract import Federation
-from fupareto.methods.staged import CE, Staged, StagedState, cosines, moved
+from fupareto.methods.staged import CE, Staged, StagedState, moved, rows, stepped
 from fupareto.pareto import combine, gram, project_out
 from fupareto.pareto.direction import length
 from fupareto.tasks.losses import Loss
+
+VANISHED = "no component of the forget gradients is orthogonal to the retained ones; the model is unchanged"
 
 
 @dataclass(frozen=True)
@@ -39,22 +41,10 @@ class FedOSD(Staged):
         local = self.local(state, self.lr)
         objectives = {**dict.fromkeys(state.forget, Loss("uce")), **dict.fromkeys(state.retained, CE)}
         answer = federation.gradients(state.w, objectives, pseudo=local)
-        forget = [k for k, i in enumerate(answer.ids) if i in state.forget]
-        retained = [k for k, i in enumerate(answer.ids) if i in state.retained]
+        forget, retained = rows(answer, state.forget), rows(answer, state.retained)
         direction = orthogonal_steepest(answer.gradients, forget, retained) if forget and retained else None
-        w = None if direction is None else state.w - local.lr * direction
-        losses = dict(zip(answer.ids, answer.losses.tolist(), strict=True))
-        record = {
-            "lr": local.lr,
-            "losses": losses,
-            "cosines": cosines(answer, direction),
-            "missing": answer.missing,
-        }
-        if forget and retained and direction is None:
-            record["note"] = (
-                "no component of the forget gradients is orthogonal to the retained ones; the model is unchanged"
-            )
-        return moved(state, "unlearn", w, record)
+        vanished = bool(forget and retained) and direction is None
+        return stepped(state, local.lr, answer, direction, **({"note": VANISHED} if vanished else {}))
 
     def recover(self, federation: Federation, state: StagedState) -> StagedState:
         """Step along the mean of the retained gradients, without their components along w - w0."""

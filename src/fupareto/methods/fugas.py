@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from fupareto.federation.contract import Federation
 from fupareto.methods.base import positive
-from fupareto.methods.staged import CE, Staged, StagedState, cosines, moved
+from fupareto.methods.staged import CE, Staged, StagedState, rows, stepped
 from fupareto.pareto import combine, gram, into_cone
 from fupareto.tasks.losses import Loss
 
@@ -40,18 +40,9 @@ class FUGAS(Staged):
         local = self.local(state, self.lr)
         objectives = {**dict.fromkeys(state.forget, Loss("npo", b=self.b)), **dict.fromkeys(state.retained, CE)}
         answer = federation.gradients(state.w, objectives, pseudo=local, reference=state.w0)
-        forget = [k for k, i in enumerate(answer.ids) if i in state.forget]
-        retained = [k for k, i in enumerate(answer.ids) if i in state.retained]
+        forget, retained = rows(answer, state.forget), rows(answer, state.retained)
         direction = None
         if forget and retained:
             shielded = into_cone(gram(answer.gradients), forget, retained).mean(0)
             direction = combine(shielded, answer.gradients)
-        w = None if direction is None else state.w - local.lr * direction
-        losses = dict(zip(answer.ids, answer.losses.tolist(), strict=True))
-        record = {
-            "lr": local.lr,
-            "losses": losses,
-            "cosines": cosines(answer, direction),
-            "missing": answer.missing,
-        }
-        return moved(state, "unlearn", w, record)
+        return stepped(state, local.lr, answer, direction)

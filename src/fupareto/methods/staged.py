@@ -2,6 +2,7 @@
 
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -93,6 +94,31 @@ def moved(state: S, phase: str, w: Tensor | None, record: dict[str, Any], **chan
     """Return the state after one more round; None for ``w`` means that no client answered: the model is unchanged."""
     step = {"step": None, "note": "no usable answer; the model is unchanged"} if w is None else {"step": record["lr"]}
     return state.after(phase, {**step, **record}, w=state.w if w is None else w, **changes)
+
+
+def stepped(state: S, lr: float, answer: Gradients, direction: Tensor | None, **more: Any) -> S:
+    """Return the state after an unlearning step along a direction that was found from the clients' gradients.
+
+    Args:
+        state: The state before.
+        lr: Length of the step, in directions.
+        answer: Losses and gradients of the clients.
+        direction: The direction that is subtracted (parameters,); None leaves the model unchanged.
+        **more: Further entries of the record.
+    """
+    record = {
+        "lr": lr,
+        "losses": dict(zip(answer.ids, answer.losses.tolist(), strict=True)),
+        "cosines": cosines(answer, direction),
+        "missing": answer.missing,
+        **more,
+    }
+    return moved(state, "unlearn", None if direction is None else state.w - lr * direction, record)
+
+
+def rows(answer: Gradients, ids: Sequence[str]) -> list[int]:
+    """Return the rows of the clients that are in ``ids`` and answered."""
+    return [k for k, i in enumerate(answer.ids) if i in ids]
 
 
 def cosines(answer: Gradients, direction: Tensor | None) -> dict[str, float]:

@@ -272,3 +272,12 @@ def without_none(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: without_none(v) for k, v in value.items() if v is not None}
     return [without_none(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def refuse_certified(path: Path) -> None:
+    """Refuse to overwrite the results of a run that has a certificate."""
+    if (path / "certificate.json").is_file():
+        raise UserError(
+            f"{path} has a certificate, which would not match new results; check it with `fupareto verify`, "
+            "or move certificate.json elsewhere first"
+        )
