@@ -12,6 +12,7 @@ from fupareto.audit import dormancy as dormant
 from fupareto.audit.attacks import delta, membership, paired
 from fupareto.audit.attacks.outputs import MEMBERS, NONMEMBERS, outputs
 from fupareto.audit.attacks.shadowed import Attacks, Shadowed, stronger
+from fupareto.audit.barrier import barriers
 from fupareto.audit.checks import Thresholds
 from fupareto.audit.estimates import ways
 from fupareto.audit.further import Curves, Further, not_stored
@@ -91,6 +92,7 @@ def audit(
         "truth": compare(federation, models, summary["stages"], retrained, sides) if retrained else None,
         "dormancy": None,
         "relearning": None,
+        "barrier": None,
         "way": None,
     }
     models = {**models, **{stage: truth.w for stage, truth in retrained.items()}}
@@ -173,7 +175,7 @@ def compare(
 def trained_on(
     further: Further, models: Mapping[str, Tensor], stages: Sequence[str], extent: Extent
 ) -> dict[str, dict[str, Any] | None]:
-    """Train models on and return the entries ``dormancy`` and ``relearning``.
+    """Train models on and return the entries ``dormancy``, ``relearning`` and ``barrier``.
 
     Args:
         further: How the models are trained on.
@@ -182,7 +184,11 @@ def trained_on(
         extent: How many rounds, and whether there is a retrained model, without which relearning says little.
     """
     chosen = {stage: models[stage] for stage in stages if stage in models}
+    others = {stage: w for stage, w in chosen.items() if stage not in ("initial", SECOND)}
     return {
         "dormancy": dormant.dormancy(further, chosen, extent.dormancy) if extent.dormancy else None,
         "relearning": relearning.relearning(further, chosen) if extent.truths else None,
+        "barrier": barriers(further.federation, models["initial"], others, further.sides[1])
+        if extent.dormancy
+        else None,
     }

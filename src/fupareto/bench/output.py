@@ -7,6 +7,8 @@ OUT/membership.md  membership.tex         what attacks tell of each forgotten cl
 OUT/lasting.md  lasting.tex               after further training, and on the way to retraining, where audits say it
 OUT/convergence-SETTING.svg  .png         round by round
 OUT/pareto-SETTING.svg  .png              forgetting against utility
+OUT/lasting-SETTING.svg  .png             what further training brings back, where audits say it
+OUT/reversion-SETTING.svg  .png           the same over the distance and the loss barrier to the initial model
 """
 
 import json

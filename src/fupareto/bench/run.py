@@ -159,8 +159,9 @@ def attacked(run: Run) -> dict[str, Any]:
 def lasting(run: Run) -> dict[str, Any]:
     """Return what an audit says of the initial, the kept and the retrained models beyond the run itself.
 
-    By stage the worst ASR (or forget accuracy) within further training, the mean of slow relearning and the loss
-    attack's mean AUC, for retrained models ASR and R-Acc too; and the way that the kept model has gone, by measure.
+    By stage the worst ASR (or forget accuracy) within further training and its curve, the mean of slow relearning, the
+    loss attack's mean AUC and the loss barrier to the initial model, for retrained models ASR and R-Acc too; and the
+    way that the kept model has gone, by measure.
     """
     found, final = run.audit, run.summary["final"]
     if found is None or found.get("format") != AUDIT_FORMAT:
@@ -174,14 +175,15 @@ def lasting(run: Run) -> dict[str, Any]:
                 "later": _of(found["dormancy"], stage, "worst"),
                 "relearning": _of(found["relearning"], stage, "mean"),
                 "loss": found["membership"][stage]["mean"].get("loss", {}).get("auc"),
+                "curve": _of(found["dormancy"], stage, "curve"),
+                "barrier": ((found.get("barrier") or {}).get(stage) or {}).get("height"),
             }
     way = {name: own["models"][final]["value"] for name, own in (found["way"] or {}).items()}
     return {"models": models, "way": way, "rounds": (found["dormancy"] or {}).get("rounds")}
 
 
-def _of(found: dict[str, Any] | None, stage: str, key: str) -> float | None:
-    value: float | None = ((found or {}).get("models", {}).get(stage) or {}).get(key)
-    return value
+def _of(found: dict[str, Any] | None, stage: str, key: str) -> Any:
+    return ((found or {}).get("models", {}).get(stage) or {}).get(key)
 
 
 def stored(run: Run, history: str, trained: Path) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from fupareto.report.bench import figures
+from fupareto.report.bench import figures, looks
 from fupareto.report.labels import label
 from fupareto.report.style import applied, canvas
 
@@ -95,8 +95,8 @@ def test_without_a_trigger_the_forget_accuracy_is_drawn(results: Any, curves: An
 
 
 def test_methods_do_not_differ_by_colour_alone(results: Any) -> None:
-    looks = [figures.look(results, name) for name in METHODS]
-    assert len({look["marker"] for look in looks}) == len(METHODS)
+    drawn = [looks.look(results, name) for name in METHODS]
+    assert len({look["marker"] for look in drawn}) == len(METHODS)
 
 
 def test_the_mean_over_seeds_holds_what_has_ended() -> None:

@@ -1,4 +1,4 @@
-"""Figures of a bench: curves by round and final models, two figures per setting, as SVG and PNG.
+"""Figures of a bench: curves by round, final models and what further training brings back, as SVG and PNG.
 
 A method has the same colour, dash and mark in both; up to fifteen methods no two share a mark, so that nothing hangs
 on colour alone.
@@ -10,6 +10,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from fupareto.report import style, svg
+from fupareto.report.bench import further, looks
 from fupareto.report.bench.aggregate import Results, aggregate, known_as, known_by
 from fupareto.report.labels import between
 from fupareto.report.labels import label as write
@@ -33,26 +34,12 @@ def files(results: Results, curves: Curves, setting: str) -> dict[str, bytes]:
         for name, figure in (
             ("convergence", convergence(results, curves, setting)),
             ("pareto", pareto(results, setting)),
+            ("lasting", further.lasting(results, setting)),
+            ("reversion", further.reversion(results, setting)),
         ):
             if figure is not None:
                 drawings |= svg.to_files(figure, name)
     return drawings
-
-
-def look(results: Results, label: str) -> dict[str, Any]:
-    """Return the colour, dash and mark of a method."""
-    return style.run_mark(_index(results, label))
-
-
-def _index(results: Results, label: str) -> int:
-    return [m["label"] for m in results["methods"]].index(label)
-
-
-def _heading(figure: "Figure", results: Results, setting: str) -> None:
-    scale = f" ({results['scale']} scale)" if results["scale"] != "full" else ""
-    figure.suptitle(
-        style.short(f"{results['title']}: {setting}{scale}", 100), x=0.01, ha="left", size=11, color=style.INK
-    )
 
 
 # Round by round --------------------------------------------------------------------------------------------------
@@ -80,7 +67,7 @@ def convergence(results: Results, curves: Curves, setting: str) -> "Figure | Non
         levels = [value for label in labels for value in _line(axes, results, label, found[label], key, last)]
         far = _finish(axes, key, levels, first.mean[key] if first else None)
         axes.set_title(f"{title} (logarithmic)" if far else title)
-    _heading(figure, results, setting)
+    looks.heading(figure, results, setting)
     panels[2].set_xlabel("round")
     panels[2].set_xlim(0, last + max(1, last // 100))
     panels[2].xaxis.set_major_locator(style.round_ticks(style.WIDE))
@@ -125,9 +112,9 @@ def _line(axes: "Axes", results: Results, label: str, seeds: Sequence[Rounds], k
     """Draw a method's mean, with a tick where its recovery begins; return what is to be seen of it."""
     line = mean(seeds, key)
     xs, ys = [x for x, _ in line], [y for _, y in line]
-    drawn = look(results, label)
+    drawn = looks.look(results, label)
     every = max(1, last // 8)
-    offset = _index(results, label) * every // len(results["methods"])  # so that marks of equal lines lie apart
+    offset = looks.index(results, label) * every // len(results["methods"])  # so that marks of equal lines lie apart
     marks = sorted({*range(offset, len(line), every), *([len(line) - 1] if line else [])})
     axes.plot(xs, ys, linewidth=1.4, markevery=marks, **_MARK, **drawn)
     starts = [start for rounds in seeds if (start := _recovery(rounds))]
@@ -169,7 +156,7 @@ def _handle(results: Results, label: str, seeds: Sequence[Rounds], last: int) ->
 
     length = max(map(len, seeds))
     text = style.short(label, 24) + (f" (to {length})" if length > last else "")
-    return Line2D([], [], linewidth=1.4, label=text, **_MARK, **look(results, label))
+    return Line2D([], [], linewidth=1.4, label=text, **_MARK, **looks.look(results, label))
 
 
 # Where they ended ------------------------------------------------------------------------------------------------
@@ -188,7 +175,7 @@ def pareto(results: Results, setting: str) -> "Figure | None":
     places = {(row.label, row.stage): (float(row.mean[known] or 0), float(row.mean["r_acc"] or 0)) for row in rows}
     ends = {label: place for (label, _), place in places.items()}  # the last stage of each
     for (label, stage), place in places.items():
-        mark = _mark(results, label)
+        mark = looks.mark(results, label)
         if place != ends[label]:
             axes.annotate("", ends[label], place, arrowprops={"arrowstyle": "->", "color": mark["color"], "lw": 0.8})
             mark |= {"markerfacecolor": style.PAPER}
@@ -198,22 +185,15 @@ def pareto(results: Results, setting: str) -> "Figure | None":
     axes.set_title("Better is up and to the left")
     axes.set_xlabel(f"{known_as(known)} (lower is better; {style.LOGARITHMIC})")
     axes.set_ylabel("R-Acc (higher is better)")
-    _heading(figure, results, setting)
+    looks.heading(figure, results, setting)
     if any(stage == "recovered" for _, stage in places):
-        looks = (("before recovery", style.PAPER), ("after recovery, or where there is none", style.NEUTRAL))
+        fills = (("before recovery", style.PAPER), ("after recovery, or where there is none", style.NEUTRAL))
         handles = [
-            Line2D([], [], linestyle="none", marker="o", color=style.NEUTRAL, mfc=f, label=name) for name, f in looks
+            Line2D([], [], linestyle="none", marker="o", color=style.NEUTRAL, mfc=f, label=name) for name, f in fills
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=2)
     style.settle(figure)  # labels are placed where the layout has put the marks
     ways = [between(place, ends[label]) for (label, _), place in places.items() if place != ends[label]]
-    names = [(style.short(label, 26), place, _mark(results, label)["color"]) for label, place in ends.items()]
+    names = [(style.short(label, 26), place, looks.mark(results, label)["color"]) for label, place in ends.items()]
     write(axes, names, [*places.values(), *chain(*ways)])
     return figure
-
-
-def _mark(results: Results, label: str) -> dict[str, Any]:
-    if label not in [m["label"] for m in results["methods"]]:
-        return {"color": style.INK, "marker": "+", "markersize": 12, "markeredgewidth": 2.2}
-    drawn = look(results, label)
-    return {"color": drawn["color"], "marker": drawn["marker"], "markersize": 8, "markeredgewidth": 1.2}
