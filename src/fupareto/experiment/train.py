@@ -39,9 +39,9 @@ def train(
         The finished run.
     """
     find(experiment.unlearn.method, experiment.unlearn.options)  # report mistakes in [unlearn] before the training
-    engine, w = federation(experiment, root=root, device=device)
-    method = FedAvg(**experiment.train.model_dump(exclude={"record", "keep"}))
+    method = find(FedAvg.name, experiment.train.model_dump(exclude={"record", "keep"}))
     wanted = default_request(experiment)
+    engine, w = federation(experiment, root=root, device=device)
     settings = Settings(
         experiment.seed,
         out,

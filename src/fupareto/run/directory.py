@@ -13,7 +13,6 @@ to an interrupted round and are dropped when the run is resumed.
 
 import errno
 import json
-import tomllib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +22,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from fupareto import serial
+from fupareto import documents, serial
 from fupareto.errors import UserError
 from fupareto.files import put
 
@@ -99,8 +98,8 @@ class Run:
     def config(self) -> dict[str, Any]:
         """Return the configuration (config.toml)."""
         try:
-            return tomllib.loads(self._read("config.toml").decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            return documents.parse_toml(self._read("config.toml"))
+        except ValueError as error:
             raise UserError(f"{self.path / 'config.toml'} is damaged: {error}") from error
 
     @property
@@ -219,10 +218,7 @@ class Run:
     # Files -------------------------------------------------------------------------------------------------------
 
     def _read(self, name: str) -> bytes:
-        try:
-            return (self.path / name).read_bytes()
-        except OSError as error:
-            raise UserError(f"cannot read {self.path / name}: {error.strerror}") from error
+        return documents.read(self.path / name, None if name.endswith(".safetensors") else documents.LARGEST)
 
     def _json(self, name: str, *keys: str) -> dict[str, Any]:
         """Read a JSON file of the run that must have these keys."""
@@ -259,9 +255,7 @@ class Run:
 
 def _parsed(data: bytes, *keys: str) -> dict[str, Any]:
     """Parse a JSON object that has these keys; ValueError for anything else."""
-    found = json.loads(data)
-    if not isinstance(found, dict):
-        raise ValueError(f"it is a {type(found).__name__}, not an object")
+    found = documents.parse_object(data)
     if absent := [key for key in keys if key not in found]:
         raise ValueError(f"missing {', '.join(absent)}")
     return found
