@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fupareto import parse
-from fupareto.cli.common import Device, Json, Out, Quiet, Resume, Root, finish, progress, say
+from fupareto.cli.common import Device, Json, Out, Quiet, Resume, Root, Yes, agree, finish, progress, say
 
 
 def train(
@@ -25,6 +25,7 @@ def train(
     resume: Resume = False,
     root: Root = None,
     device: Device = "cpu",
+    yes: Yes = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -42,6 +43,13 @@ def train(
         raw["train"]["record"] = parse.listed(record)
         loaded = config.validate(raw, "--record")
     run = experiments.train(
-        loaded, out, resume=resume, root=root, device=device, progress=progress(quiet), say=partial(say, quiet)
+        loaded,
+        out,
+        resume=resume,
+        root=root,
+        device=device,
+        progress=progress(quiet),
+        say=partial(say, quiet),
+        agree=agree(yes),
     )
     finish(run, as_json)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fupareto import parse
-from fupareto.cli.common import Device, FailOn, Json, Out, Quiet, Resume, Root, finish, progress
+from fupareto.cli.common import Device, FailOn, Json, Out, Quiet, Resume, Root, Yes, agree, finish, progress
 
 
 def unlearn(
@@ -35,6 +35,7 @@ def unlearn(
     resume: Resume = False,
     root: Root = None,
     device: Device = "cpu",
+    yes: Yes = False,
     quiet: Quiet = False,
     as_json: Json = False,
     fail_on: FailOn = None,
@@ -53,5 +54,6 @@ def unlearn(
         root=root,
         device=device,
         progress=progress(quiet),
+        agree=agree(yes),
     )
     finish(run, as_json, fail_on)
