@@ -57,7 +57,7 @@ class Partition(_Section):
 
     kind: Literal["dirichlet", "pat", "iid"] = "dirichlet"
     clients: int = Field(10, ge=2, le=MOST_CLIENTS)
-    alpha: float = Field(0.5, ge=1e-6, le=1e6)
+    alpha: float = Field(0.5, gt=0, le=1e6)
     classes_per_client: Count = 2
     balance: bool = True
 

@@ -52,7 +52,7 @@ def opened(path: Path) -> BufferedReader:
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise UserError(f"cannot read {path}: it is not a regular file")
+        raise UserError(f"cannot read {path}: it is not a file but a pipe or a device")
     return file
 
 
@@ -63,35 +63,38 @@ def expand(path: str | Path) -> Path:
         UserError: There is no such user, or the path has a character that no path can have.
     """
     try:
-        check_text(str(path), "the path")
+        if "\0" in str(path):
+            raise ValueError("it has a null character")
         return Path(path).expanduser()
     except (ValueError, RuntimeError) as error:
         reason = "there is no such user" if isinstance(error, RuntimeError) else error
         raise UserError(f"cannot use the path {reprlib.repr(str(path))}: {reason}") from error
 
 
-def parse_json(data: bytes | str, finite: bool = True) -> Any:
+def parse_json(data: bytes | str, finite: bool = True, once: bool = True) -> Any:
     """Return the value of a JSON document.
 
     Args:
         data: The document.
         finite: Whether numbers must be finite, as JSON says; Python writes infinity and NaN by name.
+        once: Whether a key that is there twice is an error; else the last one counts.
 
     Raises:
         ValueError: It is not JSON, or a key is there twice, or a value exceeds the limits of this module.
     """
     text = data.decode() if isinstance(data, bytes) else data
     try:
-        found = json.loads(text, parse_constant=_no_number if finite else float, object_pairs_hook=_once)
+        pairs, constant = _once if once else None, _no_number if finite else float
+        found = json.loads(text, parse_constant=constant, object_pairs_hook=pairs)
     except RecursionError as error:
         raise ValueError(_too_deep()) from error
     check(found, finite)
     return found
 
 
-def parse_object(data: bytes | str, finite: bool = True) -> dict[str, Any]:
+def parse_object(data: bytes | str, finite: bool = True, once: bool = True) -> dict[str, Any]:
     """Return the value of a JSON document that is an object; ValueError for anything else."""
-    found = parse_json(data, finite)
+    found = parse_json(data, finite, once)
     if not isinstance(found, dict):
         raise ValueError(f"it is a {type(found).__name__}, not an object")
     return found
@@ -146,9 +149,7 @@ def check(value: Any, finite: bool = True) -> None:
 
 
 def check_text(text: str, what: str = "the text") -> None:
-    """Raise ValueError for text that cannot be written as UTF-8 (lone surrogates), or has a null character."""
-    if "\0" in text:
-        raise ValueError(f"{what} {reprlib.repr(text)} has a null character")
+    """Raise ValueError for text that cannot be written as UTF-8: it has lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -167,8 +168,10 @@ def names(values: Any, what: str) -> tuple[str, ...]:
 
 
 def check_name(name: str, what: str) -> None:
-    """Raise ValueError for a name that is too long or not valid text."""
+    """Raise ValueError for a name that is too long, or has a character that no name can have."""
     check_text(name, what)
+    if "\0" in name:
+        raise ValueError(f"{what} {reprlib.repr(name)} has a null character")
     if len(name) > LONGEST_NAME:
         raise ValueError(f"{what} {reprlib.repr(name)} has {len(name)} characters; at most {LONGEST_NAME} are allowed")
 

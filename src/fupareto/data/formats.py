@@ -204,7 +204,7 @@ def read_npz(path: Path) -> Pool:
             names = set(archive.files)
             wanted = next((w for w in (_FOUR, _TWO) if names.issuperset(w)), None)
             arrays = [archive[name] for name in wanted] if wanted else []
-    except (ValueError, OSError, EOFError, RuntimeError, MemoryError, SyntaxError, *_ZIP) as error:
+    except (ValueError, OSError, EOFError, ArithmeticError, RuntimeError, MemoryError, SyntaxError, *_ZIP) as error:
         raise UserError(
             f"{path} cannot be read ({error}); it must contain plain numeric arrays (object arrays are refused: "
             "loading them could run code)"

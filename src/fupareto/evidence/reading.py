@@ -37,7 +37,7 @@ def parse(path: Path, data: bytes) -> dict[str, Any]:
         if path.suffix == ".toml":
             settings = json.dumps(documents.parse_toml(data), default=str)  # JSON has no dates, no infinity
             return dict(json.loads(settings, parse_constant=str))
-        return documents.parse_object(data)
+        return documents.parse_object(data, once=False)  # what is there twice is found by comparing bytes
     except ValueError as error:
         raise UserError(f"{path} is damaged: {error}") from error
 
@@ -49,6 +49,16 @@ def hash_file(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _check_size(path: Path, start: int, tensors: dict[str, Any]) -> None:
+    """Raise ValueError for a model whose file does not end with its last tensor."""
+    try:
+        end = start + max((int(about["data_offsets"][1]) for about in tensors.values()), default=0)
+    except (KeyError, TypeError, IndexError) as error:
+        raise ValueError("its header does not say where its tensors are") from error
+    if (size := path.stat().st_size) != end:
+        raise ValueError(f"it has {size} bytes, but its header says {end}")
 
 
 def hash_model(where: Path, stage: str) -> dict[str, str]:
@@ -66,7 +76,9 @@ def hash_model(where: Path, stage: str) -> dict[str, str]:
                 raise ValueError("its header is too long")
             header = file.read(length)
             tensors = documents.parse_object(header)
-            layout = canonical({name: about for name, about in tensors.items() if name != "__metadata__"})
+            described = {name: about for name, about in tensors.items() if name != "__metadata__"}
+            layout = canonical(described)
+            _check_size(path, 8 + length, described)
             whole, weights = hashlib.sha256(size + header), hashlib.sha256(layout)
             while chunk := file.read(2**20):
                 whole.update(chunk)

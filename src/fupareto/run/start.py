@@ -125,5 +125,5 @@ def _file(path: Path) -> dict[str, Tensor]:
     """Read a .safetensors file."""
     try:
         return safetensors.torch.load(documents.read(path, None))
-    except safetensors.SafetensorError as error:
+    except (UserError, safetensors.SafetensorError) as error:
         raise UserError(f"cannot read the model {path}, which must be a .safetensors file: {error}") from error
