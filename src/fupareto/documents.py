@@ -127,9 +127,11 @@ def check(value: Any, finite: bool = True) -> None:
         finite: Whether numbers must be finite; TOML has names for infinity and NaN, JSON has not.
     """
     level: list[Any] = [value]
-    for _ in range(DEEPEST + 1):
+    for depth in range(DEEPEST + 1):
         inner: list[Any] = []
         for one in level:
+            if isinstance(one, dict | list | tuple) and depth == DEEPEST:
+                raise ValueError(_too_deep())
             if isinstance(one, dict):
                 inner += [*one, *one.values()]
             elif isinstance(one, list | tuple):
@@ -143,9 +145,6 @@ def check(value: Any, finite: bool = True) -> None:
             elif finite and isinstance(one, float) and not math.isfinite(one):
                 raise ValueError("a number is too large, or not a number")
         level = inner
-        if not level:
-            return
-    raise ValueError(_too_deep())
 
 
 def check_text(text: str, what: str = "the text") -> None:

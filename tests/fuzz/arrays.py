@@ -10,20 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.world import samples
+from fuzz.world import World, samples
 
 Array = np.ndarray[Any, Any]
 TYPES = ("f2", "f4", "f8", "u1", "i1", "i4", "i8", "u8", "?", "c8", "U3", "S3", "M8[s]", "m8[s]", ">f4", ">i8", "V5")
-SHAPES = ((0,), (80,), (80, 0), (80, 3), (0, 6, 6), (80, 6, 6), (80, 6, 6, 3), (80, 6, 6, 2), (79, 1, 6, 6), (80, 1, 1, 1),
-          (1, 1, 6, 6), (80, 1, 1, 6, 6), ())  # fmt: skip
+SHAPES = (
+    (0,), (80,), (80, 0), (80, 3), (0, 6, 6), (80, 6, 6), (80, 6, 6, 3), (80, 6, 6, 2), (79, 1, 6, 6), (80, 1, 1, 1),
+    (1, 1, 6, 6), (80, 1, 1, 6, 6), (),
+)  # fmt: skip
 NUMBERS = (-1, -(2**63), 2**31, 2**62, 10**6, 65_535, 65_536, 3, 99, np.nan, np.inf, -np.inf, 0.5, 1e300, -1e300)
 
 
-def write(path: Path, bomb: Path, random: Random) -> tuple[str, Callable[[], str]]:
+def write(path: Path, world: World, random: Random) -> tuple[str, Callable[[], str]]:
     """Write an .npz file with other arrays; return what is other, and a check for when it was accepted."""
     found: dict[str, Array] = samples()
     if random.random() < 0.1:
-        shutil.copy(bomb, path)
+        shutil.copy(world.bomb, path)
         return "a bomb", lambda: "a bomb was accepted"
     kind = random.choice((_typed, _shaped, _numbered, _named, _archive))
     note, refused = kind(path, found, random)
@@ -85,7 +87,7 @@ def differing(path: Path, good: Path) -> str:
 
 
 def idx_differing(path: Path, sets: Path) -> str:
-    """Say whether an IDX file that was accepted has another shape than it had; its bytes have no checksum but gzip's."""
+    """Say whether an IDX file that was accepted has other bytes than the one that it was made of."""
     good = sets / "fashion-mnist" / path.name
     same = gzip.decompress(path.read_bytes()) == gzip.decompress(good.read_bytes())
     return "" if same else f"{path.name} was changed, and nobody noticed"

@@ -107,10 +107,13 @@ def request_file(world: World, place: Path, random: Random) -> Case:
     return Case(["unlearn", str(world.trained), "--samples", "rows.json", "--out", "run"], used)
 
 
+IDS = ("0", "1", "2", "3", "4", "-1", "01", "1.0", " 1", "", "x", "é", "1/forget", "9" * 30, "x" * 300, "\udcff")
+
+
 def request_options(world: World, place: Path, random: Random) -> Case:
     """Clients or classes to forget, on the command line."""
     option = random.choice(("--clients", "--classes"))
-    words = [random.choice(("0", "1", "2", "3", "4", "-1", "01", "1.0", " 1", "", "x", "é", "1/forget", "9" * 30, "x" * 300, "\udcff")) for _ in range(random.randint(0, 3))]  # fmt: skip
+    words = [random.choice(IDS) for _ in range(random.randint(0, 3))]
     text = ",".join(words)
 
     def used() -> str:
@@ -197,7 +200,7 @@ def npz_bytes(world: World, place: Path, random: Random) -> Case:
 
 def npz_arrays(world: World, place: Path, random: Random) -> Case:
     """An .npz file with other arrays."""
-    note, accepted = arrays.write(place / "samples.npz", world.bomb, random)
+    note, accepted = arrays.write(place / "samples.npz", world, random)
     return _on_samples(place, accepted, note)
 
 

@@ -1,5 +1,7 @@
 """Running cases: each in a process forked from this one, which has imported everything, or started as a user would."""
 
+import contextlib
+import importlib
 import json
 import os
 import resource
@@ -18,7 +20,7 @@ from random import Random
 from typing import NoReturn
 
 from fuzz.cases import KINDS, Case
-from fuzz.world import World, make
+from fuzz.world import FORGETTING, World, make
 
 MEMORY = 12 * 2**30  # bytes of address space of a command
 SECONDS = 60.0  # of computing, after which a command counts as one that does not end
@@ -96,7 +98,11 @@ class Engine:
     def __init__(self, path: Path, seed: int, jobs: int = 1, keep: bool = False) -> None:
         self.path, self.seed, self.jobs, self.keep = path, seed, jobs, keep
         (path / "world").mkdir()
+        self._imported: set[str] = set()
         self.world: World = make(path / "world", self._made)
+        for name in sorted(self._imported - sys.modules.keys()):
+            with contextlib.suppress(Exception):  # a module that cannot be imported alone is imported by its command
+                importlib.import_module(name)
         self.tally = Tally()
         self._running: dict[int, Running] = {}
 
@@ -160,8 +166,9 @@ class Engine:
 
     def _made(self, command: list[str]) -> tuple[int, str]:
         place = Path(tempfile.mkdtemp(dir=self.path))
-        pid = _fork(Case(command), place, Path.cwd())
+        pid = _fork(Case(command, drawn=FORGETTING[0] in command), place, Path.cwd())
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        self._imported.update((place / ".modules").read_text().split())
         return code, (place / ".err").read_text()
 
 
@@ -203,6 +210,8 @@ def _child(case: Case, place: Path, where: Path) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
+        if where != place:
+            (place / ".modules").write_text(" ".join(sys.modules))
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(code)

@@ -9,9 +9,10 @@ from typing import Any
 NASTY: tuple[Any, ...] = (
     0, 1, -1, 2, 3, 7, 255, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, -(2**63), 2**64, 10**18, 10**30, 10**300,
     0.0, -0.0, 0.5, -0.5, 1.5, 1e-9, 1e-308, 5e-324, 1e38, 1e39, 1e300, 1e308, -1e308, math.inf, -math.inf, math.nan,
-    True, False, "", " ", "x", "0", "1", "-1", "nan", "x" * 256, "x" * 5000, "é" * 200, "\0", "\n", "a/b", "..", "../..",
-    "~nobody/x.npz", "~no-such-user/x.npz", "/dev/zero", "/dev/null.npz", "digits", "iid", "fupareto", "fedavg", "retrain",
-    "federaser", "fupga", "fedau", "os:system", "json:loads", "no_such:thing", ":", "fupareto:", "mlp", "lenet5", "1/forget",
+    True, False, "", " ", "x", "0", "1", "-1", "nan", "x" * 256, "x" * 5000, "é" * 200, "\0", "\n", "a/b", "..",
+    "../..", "~nobody/x.npz", "~no-such-user/x.npz", "/dev/zero", "/dev/null.npz", "digits", "iid", "fupareto",
+    "fedavg", "retrain", "federaser", "fupga", "fedau", "os:system", "json:loads", "no_such:thing", ":", "fupareto:",
+    "mlp", "lenet5", "1/forget",
     [], [[]], [0], [-1], [1, 1], ["0"], ["0", "0"], ["x"], [0, "0"], [2**63], [None], [True], {}, {"a": 1}, {"0": [0]},
     {"0": [0, 0]}, {"": []}, {"0": {}}, None,
 )  # fmt: skip
@@ -50,13 +51,15 @@ def _noise(data: bytes, random: Random) -> bytes:
     return random.randbytes(random.randint(0, 200))
 
 
+REPEATED = (b"a.", b'{"a":', b"[", b"x={a=", b"[a.b]\n", b"[[a]]\n")
+ODD = (b"\\ud800", b"\xed\xa0\x80", b"\xff", b"\xef\xbb\xbf", b"\0", b"\r", b"NaN", b"1e999", b"-")
 INSERTS: tuple[Callable[[Random], bytes], ...] = (
     lambda random: random.randbytes(random.randint(1, 8)),
-    lambda random: random.choice(b'"\'[]{}=.,:\n\\#').to_bytes() * random.choice((1, 1, 2, 3, 1000, 20_000)),
-    lambda random: random.choice((b"a.", b'{"a":', b"[", b"x={a=", b"[a.b]\n", b"[[a]]\n")) * random.choice((1, 70, 30_000)),
-    lambda random: random.choice((b"\\ud800", b"\xed\xa0\x80", b"\xff", b"\xef\xbb\xbf", b"\0", b"\r", b"NaN", b"1e999", b"-")),
+    lambda random: random.choice(b"\"'[]{}=.,:\n\\#").to_bytes() * random.choice((1, 1, 2, 3, 1000, 20_000)),
+    lambda random: random.choice(REPEATED) * random.choice((1, 70, 30_000)),
+    lambda random: random.choice(ODD),
     lambda random: b"9" * random.choice((1, 19, 20, 5000)),
-)  # fmt: skip
+)
 CHANGES = (flip, cut, _remove, _insert, _twice, _noise)
 
 

@@ -60,14 +60,49 @@ def _at(base: str, file: str, checksum: str, size: int | None = None) -> Remote:
 
 RELEASES: dict[str, tuple[Remote, ...]] = {
     "fashion-mnist": (
-        _at(_ZALANDO, "train-images-idx3-ubyte.gz", "sha256:3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84", 26_421_880),
-        _at(_ZALANDO, "train-labels-idx1-ubyte.gz", "sha256:a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845", 29_515),
-        _at(_ZALANDO, "t10k-images-idx3-ubyte.gz", "sha256:346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073", 4_422_102),
-        _at(_ZALANDO, "t10k-labels-idx1-ubyte.gz", "sha256:67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5", 5_148),
+        _at(
+            _ZALANDO,
+            "train-images-idx3-ubyte.gz",
+            "sha256:3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+            26_421_880,
+        ),
+        _at(
+            _ZALANDO,
+            "train-labels-idx1-ubyte.gz",
+            "sha256:a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+            29_515,
+        ),
+        _at(
+            _ZALANDO,
+            "t10k-images-idx3-ubyte.gz",
+            "sha256:346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+            4_422_102,
+        ),
+        _at(
+            _ZALANDO,
+            "t10k-labels-idx1-ubyte.gz",
+            "sha256:67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+            5_148,
+        ),
     ),
-    "cifar10": (_at(_TORONTO, "cifar-10-binary.tar.gz", "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd", 170_052_171),),
-    "cifar100": (_at(_TORONTO, "cifar-100-binary.tar.gz", "sha256:58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec", 168_513_733),),
-    # MD5 is what is published of these. Not GTSRB-Training_fixed.zip, the set of the 2011 competition: 26,640 of the 39,209 training images.
+    "cifar10": (
+        _at(
+            _TORONTO,
+            "cifar-10-binary.tar.gz",
+            "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            170_052_171,
+        ),
+    ),
+    "cifar100": (
+        _at(
+            _TORONTO,
+            "cifar-100-binary.tar.gz",
+            "sha256:58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+            168_513_733,
+        ),
+    ),
+    # Only MD5 is published of these. Not GTSRB-Training_fixed.zip,
+    # the set of the 2011 competition: 26,640 of the 39,209 training images.
     "gtsrb": (
         _at(_ERDA, "GTSRB_Final_Training_Images.zip", "md5:f33fd80ac59bff73c82d25ab499e03a3"),
         _at(_ERDA, "GTSRB_Final_Test_Images.zip", "md5:c7e4e6327067d32654124b0fe9e82185"),
@@ -141,8 +176,8 @@ def _fetch(remote: Remote, path: Path, progress: Progress) -> None:
     if (found := _checksum(part, remote.checksum.partition(":")[0])) != remote.checksum:
         part.unlink()
         raise UserError(
-            f"{remote.url} has the checksum {found}, expected {remote.checksum}; the download was deleted. Try again, or "
-            f"get the file from elsewhere and put it at {path}"
+            f"{remote.url} has the checksum {found}, expected {remote.checksum}; the download was deleted. Try again, "
+            f"or get the file from elsewhere and put it at {path}"
         )
     part.replace(path)
 
