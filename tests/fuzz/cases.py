@@ -13,7 +13,7 @@ import tomli_w
 
 from fuzz import arrays
 from fuzz.mutations import NASTY, alike, bytes_changed, cut, flip, values_changed, without
-from fuzz.world import BENCH, EXPERIMENT, FORGETTING, World
+from fuzz.world import BENCH, EXPERIMENT, FORGETTING, SHORT, World
 
 Check = Callable[[], str]  # returns what is wrong with an accepted input; empty if nothing
 
@@ -275,7 +275,7 @@ def _on_run(
         "compare": ["compare", "it", str(world.forgotten("fupareto")), "--out", "page.html"],
         "audit": ["audit", "it", "--dormancy", "0"],
         "certify": ["certify", "it"],
-        "unlearn": ["unlearn", "it", "--method", method, "--set", "rounds=2", "--out", "run"],
+        "unlearn": ["unlearn", "it", "--method", method, *SHORT, "--out", "run"],
     }[command]
     name = str(path.relative_to(place / "it"))
     provable = world.has_manifest or (how == "cut" and path.suffix in (*MODELS, ".json"))

@@ -1,6 +1,7 @@
 """Running cases: each in a process forked from this one, which has imported everything, or started as a user would."""
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -103,6 +104,8 @@ class Engine:
         for name in sorted(self._imported - sys.modules.keys()):
             with contextlib.suppress(Exception):  # a module that cannot be imported alone is imported by its command
                 importlib.import_module(name)
+        gc.collect()
+        gc.freeze()  # so that forked processes do not copy what they never change
         self.tally = Tally()
         self._running: dict[int, Running] = {}
 

@@ -37,6 +37,7 @@ BENCH: dict[str, Any] = {
     "methods": [{"method": "retrain", "label": "Retrain", "options": {"rounds": 1}}],
     "scales": {"tiny": {"reduced": "everything", "settings": ["one"], "seeds": [1]}},
 }
+SHORT = ("--set", "rounds=2", "--set", "recovery_rounds=1")
 FORGETTING = ("fupareto", "federaser", "fupga", "fedau")
 
 
@@ -82,7 +83,7 @@ def make(path: Path, run: Callable[[list[str]], tuple[int, str]]) -> World:
     files.fashion_mnist(path / "sets", train=60, test=20)
     world = World(path)
     commands = [["train", "experiment.toml", "--out", "trained"]]
-    commands += [["unlearn", "trained", "--method", m, "--set", "rounds=2", "--out", m] for m in FORGETTING]
+    commands += [["unlearn", "trained", "--method", m, *SHORT, "--out", m] for m in FORGETTING]
     commands += [["certify", FORGETTING[0]]]
     here = Path.cwd()
     os.chdir(path)
