@@ -57,10 +57,9 @@ def test_many_mistakes_are_not_all_listed(mistake: Mistake) -> None:
 def test_things_that_are_no_file(mistake: Mistake, small: Path) -> None:
     os.mkfifo("pipe")
     try:
-        mistake_ = [("train", "pipe", "--out", "run"), ("train", "/dev/zero", "--out", "run")]
-        mistake_ += [("unlearn", str(small / "trained"), "--samples", "pipe", "--out", "run")]
-        for args in mistake_:
-            ended = subprocess.run([SCRIPT, *args], capture_output=True, text=True, timeout=60)
+        for args in ("train pipe", "train /dev/zero", f"unlearn {small / 'trained'} --samples pipe"):
+            command = [str(SCRIPT), *args.split(), "--out", "run"]
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
             assert ended.returncode == 2
             assert "not a file but a pipe or a device" in ended.stderr
     finally:
@@ -178,7 +177,7 @@ def recorded(small: Path) -> Path:
 def test_a_terminal_is_asked_before_a_long_run(tmp_path: Path) -> None:
     (tmp_path / "long.toml").write_text(EXPERIMENT.replace("rounds = 6", "rounds = 1000000000\ndecay = 1.0", 1))
     server, client = pty.openpty()
-    command = [SCRIPT, "train", "long.toml", "--out", "run"]
+    command = [str(SCRIPT), "train", "long.toml", "--out", "run"]
     process = subprocess.Popen(command, cwd=tmp_path, stdin=client, stdout=client, stderr=client, close_fds=True)
     os.close(client)
     said = b""

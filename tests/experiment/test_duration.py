@@ -30,7 +30,12 @@ def test_a_long_run_needs_agreement(options: dict[str, Any]) -> None:
     asked: list[str] = []
     with pytest.raises(UserError, match=r"rounds.* takes at least .* (days|years) on this machine; .*--yes"):
         check(refuse, **options)
-    check(lambda sentence: bool(asked.append(sentence)) or True, **options)
+
+    def agree(sentence: str) -> bool:
+        asked.append(sentence)
+        return True
+
+    check(agree, **options)
     assert len(asked) == 1
     assert f"{options['rounds']:,} rounds" in asked[0]
 

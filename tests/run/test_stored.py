@@ -17,26 +17,28 @@ ASKED: dict[str, Any] = {"clients": ["1"], "received": "2026-01-01"}
 AUDIT: dict[str, Any] = {"membership": {"initial": {"clients": {}}}, "exclusivity": None, "verdict": {"checks": []}}
 
 
+WRONG: tuple[tuple[Any, dict[str, Any], str, tuple[Any, ...]], ...] = (
+    (stored.Record, RECORD, "round", (0, -1, 1.5, True, "1", 2**63, None)),
+    (stored.Record, RECORD, "stage", ("other", 1, "../secret")),
+    (stored.Record, RECORD, "losses", ([], {"1": "x"}, {"x" * 256: 1.0}, {"1": float("nan")})),
+    (stored.Record, RECORD, "missing", ("x", {"1": 3})),
+    (stored.Record, RECORD, "seconds", (-1, "x", None)),
+    (stored.Summary, SUMMARY, "final", ("../secret/w", None, "retrained")),
+    (stored.Summary, SUMMARY, "forget", ("1", [1], None)),
+    (stored.Summary, SUMMARY, "stages", ([], {"initial": 3}, {"initial": {"asr": "x"}})),
+    (stored.Summary, SUMMARY, "cost", (3, {"seconds": "x"}, {"rounds": -1})),
+    (stored.Summary, SUMMARY, "status", ("fine", 1)),
+    (stored.Asked, ASKED, "clients", ("1", [1], None, [None])),
+    (stored.Asked, ASKED, "samples", ([], {"1": 3}, {"1": ["0"]}, {"1": [0.0]})),
+    (stored.Audit, AUDIT, "membership", ([], {"initial": 1}, {"initial": {"clients": []}})),
+    (stored.Audit, AUDIT, "verdict", (None, {"checks": [1]}, {"checks": [{"claim": 1}]})),
+    (stored.Config, {}, "experiment", ([], 1)),
+    (stored.Config, {}, "versions", ({"torch": 1}, "x")),
+)
+
+
 @pytest.mark.parametrize(
-    ("shape", "raw", "key", "value"),
-    [
-        *((stored.Record, RECORD, "round", v) for v in (0, -1, 1.5, True, "1", 2**63, None)),
-        *((stored.Record, RECORD, "stage", v) for v in ("other", 1, "../secret")),
-        *((stored.Record, RECORD, "losses", v) for v in ([], {"1": "x"}, {"x" * 256: 1.0}, {"1": float("nan")})),
-        *((stored.Record, RECORD, "missing", v) for v in ("x", {"1": 3})),
-        *((stored.Record, RECORD, "seconds", v) for v in (-1, "x", None)),
-        *((stored.Summary, SUMMARY, "final", v) for v in ("../secret/w", None, "retrained")),
-        *((stored.Summary, SUMMARY, "forget", v) for v in ("1", [1], None)),
-        *((stored.Summary, SUMMARY, "stages", v) for v in ([], {"initial": 3}, {"initial": {"asr": "x"}})),
-        *((stored.Summary, SUMMARY, "cost", v) for v in (3, {"seconds": "x"}, {"rounds": -1})),
-        *((stored.Summary, SUMMARY, "status", v) for v in ("fine", 1)),
-        *((stored.Asked, ASKED, "clients", v) for v in ("1", [1], None, [None])),
-        *((stored.Asked, ASKED, "samples", v) for v in ([], {"1": 3}, {"1": ["0"]}, {"1": [0.0]})),
-        *((stored.Audit, AUDIT, "membership", v) for v in ([], {"initial": 1}, {"initial": {"clients": []}})),
-        *((stored.Audit, AUDIT, "verdict", v) for v in (None, {"checks": [1]}, {"checks": [{"claim": 1}]})),
-        *((stored.Config, {}, "experiment", v) for v in ([], 1)),
-        *((stored.Config, {}, "versions", v) for v in ({"torch": 1}, "x")),
-    ],
+    ("shape", "raw", "key", "value"), [(*about, value) for *about, values in WRONG for value in values]
 )
 def test_wrong_fields(shape: Any, raw: dict[str, Any], key: str, value: Any) -> None:
     whole = copy.deepcopy(raw)
