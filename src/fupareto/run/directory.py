@@ -31,6 +31,7 @@ from fupareto.run import stored
 FORMAT = 1
 BEFORE_CONFIG = {"training", "request.json", ".request.json.part", ".config.toml.part"}  # may exist without config.toml
 ORIGIN = ("versions", "trained", "training")  # entries of config.toml in which a resumed run may differ
+LARGEST = {".safetensors": None, ".jsonl": 2**32}  # bytes of models and records; other files are documents
 T = TypeVar("T")
 
 
@@ -220,7 +221,8 @@ class Run:
     # Files -------------------------------------------------------------------------------------------------------
 
     def _read(self, name: str) -> bytes:
-        return documents.read(self.path / name, None if name.endswith(".safetensors") else documents.LARGEST)
+        path = self.path / name
+        return documents.read(path, LARGEST.get(path.suffix, documents.LARGEST))
 
     def _json(self, name: str, shape: type[BaseModel]) -> dict[str, Any]:
         """Read a JSON file of the run, which must have this shape."""
