@@ -203,7 +203,8 @@ class History:
     def _load(self, name: str, *keys: str) -> dict[str, Tensor]:
         """Read the tensors of a file, which must have these keys; models are finite vectors of float32."""
         try:
-            tensors = safetensors.torch.load(documents.read(self._file(name), None))
+            found = safetensors.torch.load(documents.read(self._file(name), None))
+            tensors = dict(sorted(found.items()))  # safetensors returns them in any order
         except (UserError, safetensors.SafetensorError) as error:
             raise self._damaged(name, error) from error
         if absent := [key for key in keys if key not in tensors]:
