@@ -212,8 +212,8 @@ class History:
         for key, t in tensors.items():
             if key != "size" and not (t.dtype == torch.float32 and t.dim() == 1 and bool(torch.isfinite(t).all())):
                 raise self._damaged(name, f"{key!r} is not a vector of finite float32 numbers")
-        if "w" in keys and self.parameters not in (None, found := tensors["w"].numel()):
-            raise self._damaged(name, f"it has {found} numbers, the model has {self.parameters}")
+        if "w" in keys and self.parameters not in (None, count := tensors["w"].numel()):
+            raise self._damaged(name, f"it has {count} numbers, the model has {self.parameters}")
         return tensors
 
     def _damaged(self, name: str, why: object) -> UserError:
