@@ -2,12 +2,14 @@
 # make test   set up, then every check that takes seconds
 # make docs   set up, then the documentation site into site/, offline
 # make bench  set up with the peers to compare with, then every benchmark and docs/performance.md (about an hour)
+# make fuzz   set up, then 10,000 bad inputs for the command line (about half an hour)
+# make sbom   set up, then sbom.json: every package of the environment, as CycloneDX
 # make test-deployment   set up, then SuperLinks and SuperNodes as real processes (about ten minutes)
 PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.up-to-date
 
-.PHONY: demo test test-deployment lint docs bench
+.PHONY: demo test test-deployment fuzz sbom lint docs bench
 
 demo: $(STAMP)
 	$(VENV)/bin/fupareto demo
@@ -17,6 +19,12 @@ test: $(STAMP) lint
 
 test-deployment: $(STAMP)
 	$(VENV)/bin/python -m pytest -m deployment
+
+fuzz: $(STAMP)
+	PYTHONPATH=tests OMP_NUM_THREADS=1 $(VENV)/bin/python -m fuzz --cases 10000
+
+sbom: $(STAMP)
+	$(VENV)/bin/python .ci/sbom.py sbom.json
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check .

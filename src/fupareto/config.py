@@ -4,16 +4,28 @@ An experiment file is TOML with the sections of :class:`Experiment`. Every key h
 on the embedded digits.
 """
 
+import os
 import re
-import tomllib
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from fupareto import documents
 from fupareto.errors import UserError, did_you_mean
+from fupareto.vocabulary import LARGEST_SETTING, MOST_KEPT
+
+MOST_CLIENTS = 100_000
+MOST_MISTAKES = 20  # that one message names
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
+
+Name = Annotated[str, Field(max_length=documents.LONGEST_NAME)]
+Count = Annotated[int, Field(gt=0, le=LARGEST_SETTING)]
+Row = Annotated[int, Field(le=LARGEST_SETTING)]  # negative ones are refused with the number of samples
 
 
 class _Section(BaseModel):
@@ -28,8 +40,8 @@ class Data(_Section):
         samples: Size of a stratified subset; None takes all samples.
     """
 
-    source: str = "digits"
-    samples: int | None = Field(None, gt=0)
+    source: str = Field("digits", max_length=4096)
+    samples: Count | None = None
 
 
 class Partition(_Section):
@@ -44,9 +56,9 @@ class Partition(_Section):
     """
 
     kind: Literal["dirichlet", "pat", "iid"] = "dirichlet"
-    clients: int = Field(10, ge=2)
-    alpha: float = Field(0.5, gt=0)
-    classes_per_client: int = Field(2, ge=1)
+    clients: int = Field(10, ge=2, le=MOST_CLIENTS)
+    alpha: float = Field(0.5, gt=0, le=1e6)
+    classes_per_client: Count = 2
     balance: bool = True
 
 
@@ -61,7 +73,7 @@ class Backdoor(_Section):
     """
 
     enabled: bool = True
-    clients: list[str] | None = None
+    clients: list[Name] | None = None
     portion: float = Field(0.8, gt=0, le=1)
     asr_split: Literal["train", "test"] = "train"
 
@@ -80,14 +92,14 @@ class Training(_Section):
         keep: Number of rounds that are recorded for FedEraser.
     """
 
-    rounds: int = Field(200, gt=0)
-    lr: float = Field(0.5, gt=0)
+    rounds: Count = 200
+    lr: float = Field(0.5, gt=0, le=LARGEST_SETTING)
     decay: float = Field(0.999, gt=0, le=1)
-    epochs: int = Field(1, gt=0)
-    batch_size: int = Field(20, gt=0)
+    epochs: Count = 1
+    batch_size: Count = 20
     participation: float = Field(1.0, gt=0, le=1)
     record: list[Literal["federaser", "fupga", "fedau"]] = []
-    keep: int = Field(100, gt=0)
+    keep: int = Field(100, gt=0, le=MOST_KEPT)
 
 
 class Requested(_Section):
@@ -99,9 +111,9 @@ class Requested(_Section):
         clients: Ids of clients, or a number of clients that are drawn by the seed.
     """
 
-    samples: dict[str, list[int]] = {}
-    classes: list[int] = []
-    clients: int | list[str] = 2
+    samples: dict[Name, list[Row]] = {}
+    classes: list[Row] = []
+    clients: int | list[Name] = 2
 
     @model_validator(mode="before")
     @classmethod
@@ -133,7 +145,7 @@ class Unlearning(_Section):
         options: Options of the method.
     """
 
-    method: str = "fupareto"
+    method: Name = "fupareto"
     options: dict[str, Any] = Field(default_factory=lambda: {"lr": 0.1, "rounds": 80, "recovery_rounds": 20})
 
 
@@ -152,12 +164,12 @@ class Experiment(_Section):
         unlearn: Unlearning method.
     """
 
-    name: str = "demo"
-    seed: int = Field(0, ge=0)
+    name: Name = "demo"
+    seed: int = Field(0, ge=0, lt=documents.NUMBERS)
     data: Data = Data()
     partition: Partition = Partition()
     backdoor: Backdoor = Backdoor()
-    model: str = "mlp"
+    model: Name = "mlp"
     train: Training = Training()
     request: Requested = Requested()
     unlearn: Unlearning = Unlearning()
@@ -183,23 +195,29 @@ def load(path: Path) -> Experiment:
     raw = read(path, "experiment file")
     if is_bench(raw):
         raise UserError(f"{path} is a bench file, which compares methods; run it with: fupareto bench {path}")
-    experiment = validate(raw, str(path))
-    source = experiment.data.source
-    if source.endswith(".npz") and not Path(source).is_absolute():
-        data = experiment.data.model_copy(update={"source": str((path.parent / source).resolve())})
-        experiment = experiment.model_copy(update={"data": data})
-    return experiment
+    return validate(located(raw, path), str(path))
+
+
+def located(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return plain settings of the file ``path`` in which the .npz file that they name has an absolute path."""
+    data = raw.get("data")
+    source = data.get("source") if isinstance(data, dict) else None
+    if not isinstance(source, str) or not source.endswith(".npz"):
+        return dict(raw)
+    try:
+        place = (path.parent / documents.expand(source)).resolve()
+    except (OSError, RuntimeError) as error:  # a name that is too long, or a loop of links
+        raise UserError(f"{path}: cannot use data.source = {_SHORT.repr(source)}: {error}") from error
+    return merged(raw, {"data": {"source": str(place)}})
 
 
 def read(path: Path, what: str) -> dict[str, Any]:
     """Read a TOML file as plain values; ``what`` names the kind of file in messages."""
+    if not os.path.lexists(path):
+        raise UserError(f"there is no {what} {path}")
     try:
-        return tomllib.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise UserError(f"there is no {what} {path}") from error
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return documents.parse_toml(documents.read(path))
+    except ValueError as error:
         raise UserError(f"{path} is not valid TOML: {error}") from error
 
 
@@ -226,15 +244,23 @@ def explain(error: ValidationError, where: str, model: type[BaseModel]) -> str:
     """
     lines = []
     for mistake in error.errors():
-        key = ".".join(str(part) for part in mistake["loc"] if part not in ("int", "list[str]")) or "the file"
+        parts = (str(part) for part in mistake["loc"] if part != "int" and not str(part).startswith("list["))
+        key = _short(".".join(parts)) or "the file"
         if mistake["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             lines.append(f"  {key}: unknown key{did_you_mean(mistake['loc'][-1], _known(model, mistake['loc']))}")
         else:
             message = mistake["msg"].removeprefix("Value error, ")
             if mistake["type"] == "literal_error":
                 message += did_you_mean(mistake["input"], re.findall("'([^']*)'", mistake["ctx"]["expected"]))
-            lines.append(f"  {key} = {mistake['input']!r}: {message}" if key != "the file" else f"  {message}")
-    return f"{where} is not valid:\n" + "\n".join(dict.fromkeys(lines))
+            shown = f"{key} = {_SHORT.repr(mistake['input'])}: " if key != "the file" else ""
+            lines.append(f"  {shown}{message}")
+    lines = list(dict.fromkeys(lines))
+    more = [f"  and {len(lines) - MOST_MISTAKES} more"] if len(lines) > MOST_MISTAKES else []
+    return f"{where} is not valid:\n" + "\n".join([*lines[:MOST_MISTAKES], *more])
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 120 else f"{text[:80]}...{text[-30:]}"
 
 
 def _known(model: type[BaseModel], loc: Sequence[int | str]) -> list[str]:

@@ -74,7 +74,7 @@ class Layout:
         return dict(zip(self.names, self._cut(w), strict=True))
 
     def flat(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """Return the vector of tensors by name; refuse tensors that do not match the model."""
+        """Return the vector of tensors by name; refuse tensors that do not match the model, or are not finite."""
         for name, shape in zip(self.names, self.shapes, strict=True):
             if name not in tensors:
                 raise UserError(f"'{name}' is missing in the weights; they do not match the model")
@@ -83,7 +83,12 @@ class Layout:
                     f"the weights do not match the model: '{name}' has shape {tuple(tensors[name].shape)}, "
                     f"in the model {shape}"
                 )
-        return torch.cat([tensors[name].detach().float().reshape(-1) for name in self.names])
+            if not tensors[name].is_floating_point():
+                raise UserError(f"the weights do not match the model: '{name}' has the type {tensors[name].dtype}")
+        w = torch.cat([tensors[name].detach().float().reshape(-1) for name in self.names])
+        if not bool(torch.isfinite(w).all()):
+            raise UserError("the model contains NaN or infinity; train it again with a lower learning rate")
+        return w
 
     def state_dict(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the tensors of :meth:`named` with everything else that ``load_state_dict`` needs."""

@@ -1,10 +1,10 @@
 """Parsing of lists, options and requests from a command line or a Flower run config."""
 
-import json
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fupareto import documents
 from fupareto.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,11 +18,18 @@ def options(pairs: list[str], option: str = "--set") -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise UserError(f"{option} takes key=value, not {pair!r}")
-        try:
-            options[key] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            options[key] = value
+        options[key] = _value(value, f"{option} {key}")
     return options
+
+
+def _value(text: str, where: str) -> Any:
+    """Parse a value of TOML; text that is not valid TOML is the value."""
+    try:
+        return documents.parse_toml(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from error
 
 
 def nested(pairs: list[str], option: str = "--set") -> dict[str, Any]:
@@ -69,16 +76,13 @@ def request(clients: str | None, samples: Path | None, classes: str | None) -> "
 def _rows(path: Path) -> dict[str, tuple[int, ...]]:
     """Read row numbers by client from a JSON file."""
     try:
-        raw = json.loads(path.read_text())
-        if not isinstance(raw, dict):
-            raise ValueError(f"it is a {type(raw).__name__}, not an object")
-        rows = {str(i): tuple(numbers) for i, numbers in raw.items()}
-        if not rows or not all(type(n) is int for numbers in rows.values() for n in numbers):
-            raise ValueError("row numbers must be integers")
-        return rows
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, AttributeError, TypeError) as error:
+        raw = documents.parse_object(documents.read(path))
+        if not raw:
+            raise ValueError("it names no client")
+        for client in raw:
+            documents.check_name(client, "the client")
+        return {client: documents.numbers(rows, f"the rows of client {client!r}") for client, rows in raw.items()}
+    except ValueError as error:
         raise UserError(
             f'{path} must be JSON that maps client ids to row numbers, such as {{"3": [0, 17]}}: {error}'
         ) from error

@@ -9,6 +9,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from fupareto import documents
 from fupareto.errors import UserError
 from fupareto.tasks.losses import Loss
 
@@ -77,9 +78,9 @@ def from_bytes(types: dict[str, type[T]], data: bytes) -> T:
     """
     try:
         length = int.from_bytes(data[:8], "little")
-        metadata = json.loads(data[8 : 8 + length])["__metadata__"]
+        metadata = documents.parse_object(data[8 : 8 + length])["__metadata__"]
         tensors = safetensors.torch.load(data)
-        return unpack(types[metadata["type"]], tensors, json.loads(metadata["values"]))
+        return unpack(types[metadata["type"]], tensors, documents.parse_object(metadata["values"], finite=False))
     except (safetensors.SafetensorError, AttributeError, KeyError, TypeError, ValueError, UserError) as error:
         raise ValueError(f"not a complete safetensors file of {', '.join(types)}: {error}") from error
 

@@ -7,16 +7,23 @@ import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request
 
 import pytest
 
 from fupareto.data import download
-from fupareto.data.download import RELEASES, Remote, get
+from fupareto.data.download import RELEASES, Remote, _StaysEncrypted, get
 from fupareto.errors import UserError
 
 CONTENT = bytes(range(256)) * 4000
+
+
+def sha256(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 class Server(ThreadingHTTPServer):
@@ -32,7 +39,7 @@ class Server(ThreadingHTTPServer):
 
     def remote(self, name: str, content: bytes, size: int | None = None) -> Remote:
         self.files[name] = content
-        return Remote(self.url(name), name, hashlib.md5(content).hexdigest(), size)
+        return Remote(self.url(name), name, sha256(content), size)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -83,8 +90,33 @@ def test_the_releases_are_complete_and_well_formed() -> None:
         "gtsrb": 3,
     }
     for remote in (remote for remotes in RELEASES.values() for remote in remotes):
+        assert remote.url.startswith("https://")
         assert remote.url.endswith("/" + remote.file)
-        assert len(bytes.fromhex(remote.md5)) == 16
+        algorithm, _, digest = remote.checksum.partition(":")
+        assert len(bytes.fromhex(digest)) == hashlib.new(algorithm).digest_size
+        assert algorithm == "sha256" or remote in RELEASES["gtsrb"]
+
+
+def test_a_redirect_does_not_give_up_encryption() -> None:
+    handler = _StaysEncrypted()
+    answer = (io.BytesIO(), 302, "Found", Message())
+    followed = handler.redirect_request(Request("https://a.org/x"), *answer, "https://b.org/x")
+    assert followed is not None
+    assert followed.full_url == "https://b.org/x"
+    with pytest.raises(URLError, match=r"http://b.org/x, which is not encrypted"):
+        handler.redirect_request(Request("https://a.org/x"), *answer, "http://b.org/x")
+
+
+def test_a_server_that_never_stops_sending_is_cut_off(server: Server, tmp_path: Path) -> None:
+    remote = server.remote("a.bin", CONTENT, len(CONTENT) // 2)
+    with pytest.raises(UserError, match=f"more than {len(CONTENT) // 2} bytes"):
+        get("toy", tmp_path, None, {"toy": [remote]})
+
+
+def test_md5_is_checked_where_nothing_else_is_published(server: Server, tmp_path: Path) -> None:
+    server.remote("a.bin", CONTENT)
+    good = Remote(server.url("a.bin"), "a.bin", f"md5:{hashlib.md5(CONTENT).hexdigest()}")
+    assert (get("toy", tmp_path, None, {"toy": [good]}) / "a.bin").read_bytes() == CONTENT
 
 
 def test_a_complete_download_reports_progress_and_is_not_repeated(server: Server, tmp_path: Path) -> None:
@@ -151,7 +183,7 @@ def test_a_wrong_checksum_deletes_the_download_and_keeps_the_old_file(server: Se
     (tmp_path / "toy/a.bin").write_bytes(b"another version")
     with pytest.raises(UserError, match="checksum") as caught:
         get("toy", tmp_path, None, {"toy": [remote]})
-    assert remote.md5 in str(caught.value)
+    assert remote.checksum in str(caught.value)
     assert [path.name for path in (tmp_path / "toy").iterdir()] == ["a.bin"]
     assert (tmp_path / "toy/a.bin").read_bytes() == b"another version"
 
@@ -159,15 +191,15 @@ def test_a_wrong_checksum_deletes_the_download_and_keeps_the_old_file(server: Se
 def test_a_file_put_there_by_hand_needs_no_network(tmp_path: Path) -> None:
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy/a.bin").write_bytes(CONTENT)
-    remote = Remote("http://127.0.0.1:1/a.bin", "a.bin", hashlib.md5(CONTENT).hexdigest())
+    remote = Remote("http://127.0.0.1:1/a.bin", "a.bin", sha256(CONTENT))
     assert get("toy", tmp_path, None, {"toy": [remote]}) == tmp_path / "toy"
 
 
 def test_not_found_and_connection_refused_name_the_file_and_the_place(server: Server, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the server answered 404") as caught:
-        get("toy", tmp_path, None, {"toy": [Remote(server.url("none.bin"), "none.bin", "0" * 32)]})
+        get("toy", tmp_path, None, {"toy": [Remote(server.url("none.bin"), "none.bin", "sha256:0")]})
     assert server.url("none.bin") in str(caught.value)
-    refused = Remote("http://127.0.0.1:1/a.bin", "a.bin", "0" * 32)
+    refused = Remote("http://127.0.0.1:1/a.bin", "a.bin", "sha256:0")
     (tmp_path / "toy/a.bin.part").write_bytes(b"begun")
     with pytest.raises(UserError, match="refused") as caught:
         get("toy", tmp_path, None, {"toy": [refused]})
@@ -182,7 +214,7 @@ def test_a_server_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(download, "TIMEOUT", 0.1)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        remote = Remote(f"http://127.0.0.1:{silent.getsockname()[1]}/a.bin", "a.bin", "0" * 32)
+        remote = Remote(f"http://127.0.0.1:{silent.getsockname()[1]}/a.bin", "a.bin", "sha256:0")
         with pytest.raises(UserError, match="timed out"):
             get("toy", tmp_path, None, {"toy": [remote]})
 

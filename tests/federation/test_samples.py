@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import TensorDataset
 
 from fupareto.errors import UserError
+from fupareto.federation import SimulatedFederation
 from fupareto.federation.samples import check_fit, checked, splits_of
 
 X, Y = torch.arange(12.0).reshape(4, 3), torch.tensor([0, 1, 2, 1])
@@ -50,3 +52,10 @@ def test_data_that_do_not_fit_the_federation_are_named(shape: tuple[int, ...], o
     check_fit("north", splits, (3,), 3)
     with pytest.raises(UserError, match=f"client 'north', {says}"):
         check_fit("north", splits, shape, outputs)
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\0b", "x" * 256])
+def test_ids_that_no_file_could_hold_are_refused(name: str) -> None:
+    data = {"train": (torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))}
+    with pytest.raises(UserError, match="the client ids"):
+        SimulatedFederation(nn.Linear(2, 2), {name: data, "2": data})

@@ -17,6 +17,7 @@ from fupareto.run.in_memory import MemoryRun
 
 CONFIG = {"kind": "train", "experiment": {"seed": 3, "samples": None, "rates": (0.5, 0.25)}, "versions": {"torch": "2"}}
 REQUEST = {"clients": ["3", "<script>"]}
+SUMMARY = {"method": "ü", "dataset": "ü", "forget": ["ü"], "stages": {}, "cost": {}, "phases": {}, "verdict": "ü"}
 
 
 @pytest.fixture
@@ -59,10 +60,9 @@ def test_what_is_written_is_read_back(run: Run) -> None:
     assert read is not None
     assert all(torch.equal(read[name], weights[name]) for name in weights)
     assert not again.finished
-    summary = dict.fromkeys(("method", "dataset", "forget", "stages", "cost", "phases", "verdict"), "ü")
-    run.save_summary(summary)
+    run.save_summary(SUMMARY)
     assert again.finished
-    assert again.summary == summary
+    assert again.summary == SUMMARY
     assert again.save_report("<p>ü") == run.path / "report.html"
     assert (run.path / "report.html").read_text(encoding="utf-8") == "<p>ü"
 
@@ -168,7 +168,7 @@ def test_trouble_with_the_disk(run: Run, monkeypatch: pytest.MonkeyPatch, number
                     run.append(record(2))
         assert files(run) == before  # and no half-written file beside them
     with monkeypatch.context() as broken:
-        broken.setattr(Path, "read_bytes", fail)
+        broken.setattr(os, "open", fail)
         with pytest.raises(UserError, match=f"cannot read .*config.toml: {os.strerror(number)}"):
             _ = run.config
 
@@ -177,7 +177,7 @@ def test_trouble_with_the_disk(run: Run, monkeypatch: pytest.MonkeyPatch, number
 def test_every_truncation_is_noticed(run: Run, name: str) -> None:
     run.save_model("initial", {"w": torch.ones(3)})
     run.save_state(state(1))
-    run.save_summary(dict.fromkeys(("method", "dataset", "forget", "stages", "cost", "phases", "verdict"), 1))
+    run.save_summary(SUMMARY)
     whole = (run.path / name).read_bytes()
     reads: dict[str, Any] = {
         "initial.safetensors": lambda: run.load_model("initial"),

@@ -4,19 +4,24 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fupareto import experiment as experiments
-from fupareto.config import Experiment, explain, is_bench, merged, read, validate
+from fupareto.config import Experiment, Name, explain, is_bench, located, merged, read, validate
+from fupareto.documents import NUMBERS
 from fupareto.errors import UserError, did_you_mean
 from fupareto.methods.registry import kind
+from fupareto.vocabulary import LARGEST_SETTING
 
 FULL = "full"
 REFERENCES = ("reference", "reference-2")  # directories of retrained models, beside the cells
 CURVES = "curves"  # directory of the curves of further training, beside the cells
 RESERVED = ("", "training", "w0", CURVES, *REFERENCES)
+
+Label = Annotated[str, Field(max_length=100)]  # a name that is part of a path
+Seed = Annotated[int, Field(ge=0, lt=NUMBERS)]
 
 
 class _Section(BaseModel):
@@ -33,9 +38,9 @@ class Setting(_Section):
         paper: Column of the paper's table.
     """
 
-    name: str
+    name: Label
     experiment: dict[str, Any] = {}
-    seeds: list[int] | None = None
+    seeds: list[Seed] | None = None
     paper: dict[str, Any] = {}
 
 
@@ -50,8 +55,8 @@ class Entry(_Section):
         paper: Row of the paper's table.
     """
 
-    method: str
-    label: str
+    method: Name
+    label: Label
     options: dict[str, Any] = {}
     sequential: bool = False
     paper: str = ""
@@ -61,7 +66,9 @@ class Audit(_Section):
     """What every cell is audited with, besides the attacks that every run is."""
 
     retrain: int = Field(0, ge=0, le=2)  # retrained models, made once for all methods of a setting and seed
-    dormancy: int | None = Field(None, ge=0)  # further rounds among the retained clients; 40 where a run had as many
+    dormancy: int | None = Field(
+        None, ge=0, le=LARGEST_SETTING
+    )  # further rounds among the retained clients; 40 where a run had as many
 
 
 class Scale(_Section):
@@ -80,10 +87,10 @@ class Scale(_Section):
     reduced: str
     experiment: dict[str, Any] = {}
     settings: list[str] | None = None
-    seeds: list[int] | dict[str, list[int]] | None = None
+    seeds: list[Seed] | dict[str, list[Seed]] | None = None
     options: dict[str, Any] = {}
     methods: dict[str, dict[str, Any]] = {}
-    measure_every: int | None = Field(None, ge=1)
+    measure_every: int | None = Field(None, ge=1, le=LARGEST_SETTING)
     audit: Audit | None = None
 
 
@@ -103,12 +110,12 @@ class Bench(_Section):
         scales: Smaller versions of the bench, by name.
     """
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
-    title: str
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=100)
+    title: Name
     reduced: str = ""
     paper: Literal["", "table1", "ablation"] = ""
-    seeds: list[int] = Field(min_length=1)
-    measure_every: int = Field(1, ge=1)
+    seeds: list[Seed] = Field(min_length=1)
+    measure_every: int = Field(1, ge=1, le=LARGEST_SETTING)
     experiment: dict[str, Any]
     settings: list[Setting] = Field(min_length=1)
     methods: list[Entry] = Field(min_length=1)
@@ -190,10 +197,7 @@ def load(path: Path, scale: str = FULL) -> Bench:
         bench = Bench.model_validate(raw).at(scale)
     except ValidationError as error:
         raise UserError(explain(error, str(path), Bench)) from error
-    source = bench.experiment.get("data", {}).get("source", "")
-    if source.endswith(".npz") and not Path(source).is_absolute():
-        found = {"data": {"source": str((path.parent / source).resolve())}}
-        bench = bench.model_copy(update={"experiment": merged(bench.experiment, found)})
+    bench = bench.model_copy(update={"experiment": located(bench.experiment, path)})
     list(cells(bench, Path()))  # report every mistake before the first training
     return bench
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fupareto import documents
 from fupareto.bench.file import slug
 from fupareto.errors import UserError
 from fupareto.files import put
@@ -27,8 +28,8 @@ RESULTS = "results.json"
 def known(place: Path) -> int:
     """Return the number of cells in the results.json of an earlier bench; 0 if it is missing or unreadable."""
     try:
-        return len(json.loads((place / RESULTS).read_bytes())["cells"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return len(documents.parse_object(documents.read(place / RESULTS))["cells"])
+    except (UserError, ValueError, KeyError, TypeError):
         return 0
 
 

@@ -39,6 +39,7 @@ def run(
     progress: experiments.Progress = experiments.no_progress,
     say: Callable[[str], None] = lambda text: None,
     done: Callable[[Cell, dict[str, Any]], None] = lambda cell, result: None,
+    agree: experiments.Agree = experiments.always,
 ) -> list[dict[str, Any]]:
     """Run every cell that is not finished and return all results.
 
@@ -50,18 +51,24 @@ def run(
         progress: Progress display of a run.
         say: Called with messages for the user.
         done: Called with every cell and its result when it is finished.
+        agree: Asked before a run that takes longer than a day.
     """
     found = []
     for cell in cells(bench, out):
-        _train(cell, root, device, progress, say)
-        result = _answer(cell, bench, root, device, progress)
+        _train(cell, root, device, progress, say, agree)
+        result = _answer(cell, bench, root, device, progress, agree)
         found.append(result)
         done(cell, result)
     return found
 
 
 def _train(
-    cell: Cell, root: Path | None, device: str, progress: experiments.Progress, say: Callable[[str], None]
+    cell: Cell,
+    root: Path | None,
+    device: str,
+    progress: experiments.Progress,
+    say: Callable[[str], None],
+    agree: experiments.Agree,
 ) -> None:
     """Train the initial model of a cell unless it is finished."""
     if Run.begun(cell.trained) and (place := Run.open(cell.trained)).finished:
@@ -74,10 +81,26 @@ def _train(
                 f"{cell.trained} was trained with other settings; choose another --out, or delete it to train again"
             )
         return
-    experiments.train(cell.experiment, cell.trained, resume=True, root=root, device=device, progress=progress, say=say)
+    experiments.train(
+        cell.experiment,
+        cell.trained,
+        resume=True,
+        root=root,
+        device=device,
+        progress=progress,
+        say=say,
+        agree=agree,
+    )
 
 
-def _answer(cell: Cell, bench: Bench, root: Path | None, device: str, progress: experiments.Progress) -> dict[str, Any]:
+def _answer(
+    cell: Cell,
+    bench: Bench,
+    root: Path | None,
+    device: str,
+    progress: experiments.Progress,
+    agree: experiments.Agree,
+) -> dict[str, Any]:
     """Run a cell, or read it; a method that cannot answer this request is a result too."""
     place = {"setting": cell.setting.name, "seed": cell.seed, "label": cell.entry.label, "method": cell.entry.method}
     try:
@@ -93,6 +116,7 @@ def _answer(cell: Cell, bench: Bench, root: Path | None, device: str, progress: 
             device=device,
             progress=progress,
             attack=False,
+            agree=agree,
         )
     except NotApplicable as error:
         return {**place, "status": "not applicable", "error": str(error)}

@@ -2,11 +2,12 @@
 
 import shlex
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from fupareto.cli import audit, bench, certify, compare, data, demo, init, methods, report, train, unlearn, verify
+from fupareto.documents import check_text
 from fupareto.errors import UserError
 
 app = typer.Typer(
@@ -41,13 +42,31 @@ def options(
     """Make a federated model forget clients, keep its utility for the retained clients, and measure the forgetting."""
 
 
+def _check_arguments() -> None:
+    """Refuse arguments that are not text: they could not be written into the files of a run."""
+    try:
+        for argument in sys.argv[1:]:
+            check_text(argument, "the argument")
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def _refuse(message: str) -> NoReturn:
+    typer.echo(f"Error: {message}", err=True)
+    sys.exit(2)
+
+
 def main() -> None:
     """Run the command line; exit codes are listed in cli/common.py."""
     try:
+        _check_arguments()
         app()
     except UserError as error:
-        typer.echo(f"Error: {error}", err=True)
-        sys.exit(2)
+        _refuse(str(error))
+    except OSError as error:  # a name that is too long, a disk that fails: whatever a command did not expect of a file
+        _refuse(f"cannot use {error.filename or 'a file'}: {error.strerror or error}")
+    except MemoryError as error:
+        _refuse(f"not enough memory: {error or 'the data or the model are too large'}")
     except (KeyboardInterrupt, SystemExit) as ended:  # typer turns Ctrl-C into exit code 130
         if isinstance(ended, SystemExit) and ended.code != 130:
             raise

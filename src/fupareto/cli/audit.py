@@ -33,7 +33,7 @@ def audit(
         ),
     ] = 1,
     shadows: Annotated[
-        int | None, typer.Option(help="Shadow models to train.", show_default="4 at tier 2, 64 at tier 3")
+        int | None, typer.Option(max=10_000, help="Shadow models to train.", show_default="4 at tier 2, 64 at tier 3")
     ] = None,
     retrain: Annotated[
         int,
@@ -54,6 +54,7 @@ def audit(
         int | None,
         typer.Option(
             min=0,
+            max=100_000,
             metavar="ROUNDS",
             help="Train on with the retained clients for so many rounds, and see what comes back; 0: do not.",
             show_default="40, if the run had as many rounds",

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fupareto.cli.common import Device, Json, Quiet, Root
+from fupareto.cli.common import Device, Json, Quiet, Root, Yes
 
 
 def bench(
@@ -17,6 +17,7 @@ def bench(
     ] = "full",
     root: Root = None,
     device: Device = "cpu",
+    yes: Yes = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -40,7 +41,16 @@ def bench(
             if len(found) > known:  # keep the results of an interrupted bench until they are complete again
                 output.keep(place, benches.results(loaded, scale, found))
 
-        benches.run(loaded, place, root=root, device=device, progress=board.rounds, say=board.say, done=done)
+        benches.run(
+            loaded,
+            place,
+            root=root,
+            device=device,
+            progress=board.rounds,
+            say=board.say,
+            done=done,
+            agree=lambda sentence: yes,  # a question would stand in the live table
+        )
     results = benches.results(loaded, scale, found)
     written = [output.keep(place, results), *output.write(place, results, benches.curves(loaded, place))]
     if as_json:

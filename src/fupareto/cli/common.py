@@ -5,6 +5,7 @@ has a result that ``--fail-on`` names; 130 interrupted.
 """
 
 import json
+import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import partial
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from fupareto.experiment import Agree
     from fupareto.run.directory import Run
 
 Out = Annotated[Path, typer.Option(help="Run directory to write.")]
@@ -30,6 +32,7 @@ Log = Annotated[
         metavar="TRACKER", help="Log the rounds to tensorboard, mlflow or wandb, too (repeatable).", show_default="none"
     ),
 ]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Start a run that takes longer than a day without asking.")]
 Device = Annotated[str, typer.Option(help="Device on which the clients compute: cpu, or cuda (untested).")]
 
 
@@ -67,6 +70,16 @@ def progress(quiet: bool) -> Any:
     from fupareto.progress import rounds
 
     return partial(rounds, quiet=quiet)
+
+
+def agree(yes: bool) -> "Agree":
+    """Return the function that asks whether a long run should start; without a terminal nobody can be asked."""
+
+    def ask(sentence: str) -> bool:
+        asked = not yes and sys.stdin.isatty() and sys.stderr.isatty()
+        return yes or (asked and typer.confirm(f"{sentence[0].upper()}{sentence[1:]}. Start it?", err=True))
+
+    return ask
 
 
 def finish(run: "Run", as_json: bool, fail_on: Results | None = None) -> None:

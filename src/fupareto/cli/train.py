@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fupareto import parse
-from fupareto.cli.common import Device, Json, Log, Out, Quiet, Resume, Root, finish, progress, say
+from fupareto.cli.common import Device, Json, Log, Out, Quiet, Resume, Root, Yes, agree, finish, progress, say
 
 
 def train(
@@ -26,6 +26,7 @@ def train(
     root: Root = None,
     device: Device = "cpu",
     log: Log = None,
+    yes: Yes = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -44,8 +45,14 @@ def train(
         raw["train"]["record"] = parse.listed(record)
         loaded = config.validate(raw, "--record")
     with Tracking(log or (), out) as tracking:
-        show = tracking.beside(progress(quiet))
         run = experiments.train(
-            loaded, out, resume=resume, root=root, device=device, progress=show, say=partial(say, quiet)
+            loaded,
+            out,
+            resume=resume,
+            root=root,
+            device=device,
+            progress=tracking.beside(progress(quiet)),
+            say=partial(say, quiet),
+            agree=agree(yes),
         )
     finish(run, as_json)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fupareto import parse
-from fupareto.cli.common import Device, FailOn, Json, Log, Out, Quiet, Resume, Root, finish, progress
+from fupareto.cli.common import Device, FailOn, Json, Log, Out, Quiet, Resume, Root, Yes, agree, finish, progress
 
 
 def unlearn(
@@ -36,6 +36,7 @@ def unlearn(
     root: Root = None,
     device: Device = "cpu",
     log: Log = None,
+    yes: Yes = False,
     quiet: Quiet = False,
     as_json: Json = False,
     fail_on: FailOn = None,
@@ -56,5 +57,6 @@ def unlearn(
             root=root,
             device=device,
             progress=tracking.beside(progress(quiet)),
+            agree=agree(yes),
         )
     finish(run, as_json, fail_on)

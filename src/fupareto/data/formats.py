@@ -6,6 +6,7 @@ Every reader returns the pool as stored (training samples first), unscaled. A da
 
 import csv
 import gzip
+import io
 import struct
 import zipfile
 import zlib
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fupareto import documents
 from fupareto.errors import UserError
 
 IDX = (
@@ -32,6 +34,9 @@ CIFAR100 = ("cifar-100-binary/train.bin", "cifar-100-binary/test.bin")
 SIDE = 32
 PIXELS = 3 * SIDE * SIDE
 DEFAULT_TRAIN_FRACTION = 0.8
+LARGEST = 2**29  # bytes of a published file, unpacked; the largest of the known ones has 148 MB
+LARGEST_IMAGE = 2**26
+BOMB = 2**30, 100  # bytes, and times its size on disk, to which an archive must not unpack both
 
 Array = NDArray[Any]
 
@@ -67,10 +72,18 @@ def _merge(where: Path, x_train: Array, y_train: Array, x_test: Array, y_test: A
 
 
 def _bytes(path: Path) -> bytes:
+    """Return the content of a published file, unpacked; refuse one that is far larger than any of them."""
+    data = documents.read(path, LARGEST)
+    if path.suffix != ".gz":
+        return data
     try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+            unpacked = packed.read(LARGEST + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read ({error}); it is damaged or truncated, download it again") from error
+    if len(unpacked) > LARGEST:
+        raise UserError(f"{path} unpacks to more than {LARGEST >> 20} MB; it is damaged, download it again")
+    return unpacked
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -171,9 +184,11 @@ def _read_images(pairs: list[tuple[Path, int]]) -> tuple[Array, Array]:
     x = np.empty((len(pairs), 3, SIDE, SIDE), np.uint8)
     for row, (path, _) in zip(x, pairs, strict=True):
         try:
-            with Image.open(path) as image:
+            with Image.open(io.BytesIO(documents.read(path, LARGEST_IMAGE)), formats=("PPM",)) as image:
+                if max(image.size) > 2**12:
+                    raise ValueError(f"it has {image.width} times {image.height} pixels")
                 small = image.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, UserError) as error:
             raise UserError(f"{path} cannot be read as an image ({error}); download the data set again") from error
         row[:] = np.asarray(small).transpose(2, 0, 1)
     return x, np.array([label for _, label in pairs], np.int64)
@@ -183,22 +198,13 @@ def read_npz(path: Path) -> Pool:
     """Read an .npz file with x_train, y_train, x_test and y_test, or with x and y, of which clients train on 80 %."""
     if not path.is_file():
         raise UserError(f"the file {path} does not exist")
-    if not zipfile.is_zipfile(path):
-        raise UserError(f"{path} is not an .npz archive; write it with numpy.savez")
+    _check_archive(path)
     try:
         with np.load(path, allow_pickle=False) as archive:
             names = set(archive.files)
             wanted = next((w for w in (_FOUR, _TWO) if names.issuperset(w)), None)
             arrays = [archive[name] for name in wanted] if wanted else []
-    except (
-        ValueError,
-        OSError,
-        EOFError,
-        RuntimeError,
-        MemoryError,
-        zlib.error,
-        zipfile.BadZipFile,
-    ) as error:
+    except (ValueError, OSError, EOFError, ArithmeticError, RuntimeError, MemoryError, SyntaxError, *_ZIP) as error:
         raise UserError(
             f"{path} cannot be read ({error}); it must contain plain numeric arrays (object arrays are refused: "
             "loading them could run code)"
@@ -219,6 +225,23 @@ def read_npz(path: Path) -> Pool:
     return Pool(x, y, DEFAULT_TRAIN_FRACTION)
 
 
+def _check_archive(path: Path) -> None:
+    """Refuse a file that is no archive, and an archive that unpacks to far more than it has on disk."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+        packed = path.stat().st_size
+    except (OSError, ValueError, RuntimeError, *_ZIP) as error:
+        raise UserError(f"{path} is not an .npz archive ({error}); write it with numpy.savez") from error
+    most, times = BOMB
+    if unpacked > most and unpacked > times * packed:
+        raise UserError(
+            f"{path} has {packed / 1e6:,.1f} MB and unpacks to {unpacked / 1e9:,.1f} GB, which is refused as a "
+            "decompression bomb; if these data are meant, write them without compression, with numpy.savez"
+        )
+
+
+_ZIP = (zlib.error, zipfile.BadZipFile, NotImplementedError, struct.error, UnicodeDecodeError)
 _FOUR, _TWO = ("x_train", "y_train", "x_test", "y_test"), ("x", "y")
 
 

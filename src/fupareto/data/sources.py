@@ -11,10 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fupareto import documents
 from fupareto.data import formats
 from fupareto.data.formats import Pool
 from fupareto.errors import UserError, did_you_mean
 from fupareto.randomness import stream
+
+MOST_CLASSES = 2**16
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +108,8 @@ SOURCES: dict[str, str] = {name: source.about for name, source in _KNOWN.items()
 def data_root(root: Path | None = None) -> Path:
     """Return the directory of the data sets: ``root``, else $FUPARETO_DATA, else ~/.cache/fupareto/data."""
     if root is not None:
-        return Path(root).expanduser()
-    return Path(os.environ.get("FUPARETO_DATA") or "~/.cache/fupareto/data").expanduser()
+        return documents.expand(root)
+    return documents.expand(os.environ.get("FUPARETO_DATA") or "~/.cache/fupareto/data")
 
 
 def status(root: Path | None = None) -> dict[str, str]:
@@ -133,7 +136,7 @@ def load(source: str, root: Path | None = None, samples: int | None = None, seed
         seed: Seed of the subset.
     """
     if source.endswith(".npz"):
-        where = Path(source).expanduser()
+        where = documents.expand(source)
         pool, classes, known = formats.read_npz(where), None, None
     else:
         known = _KNOWN.get(source)
@@ -168,12 +171,17 @@ def _labels(pool: Pool, classes: int | None, where: Path) -> NDArray[np.int64]:
         raise UserError(f"{where} contains no samples")
     if y.dtype.kind not in "iufb" or (y.dtype.kind == "f" and not np.array_equal(y, np.rint(y))):
         raise UserError(f"{where}: labels must be integers 0, 1, 2, ..., not {y.dtype} such as {y.flat[0]!s}")
-    labels = y.astype(np.int64)
-    if labels.min() < 0:
-        raise UserError(f"{where}: label {labels.min()} is negative; number the classes 0, 1, 2, ...")
-    if classes is not None and labels.max() >= classes:
-        raise UserError(f"{where}: label {labels.max()} is out of range for {classes} classes; the file is damaged")
-    return labels
+    low, high = y.min(), y.max()
+    if low < 0:
+        raise UserError(f"{where}: label {low} is negative; number the classes 0, 1, 2, ...")
+    if classes is not None and high >= classes:
+        raise UserError(f"{where}: label {high} is out of range for {classes} classes; the file is damaged")
+    if high >= MOST_CLASSES:
+        raise UserError(
+            f"{where}: label {high} is too large: a model has an output for every number up to it, and at most "
+            f"{MOST_CLASSES:,} are allowed; number the classes 0, 1, 2, ..."
+        )
+    return y.astype(np.int64)
 
 
 def _scaled(x: NDArray[Any], mean: tuple[float, ...], std: tuple[float, ...], where: Path) -> Tensor:

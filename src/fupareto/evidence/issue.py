@@ -87,7 +87,8 @@ def draw(where: Path) -> dict[str, Any]:
     for name in schema.FILES:
         stage = name.removesuffix(".safetensors")
         if name not in files and (stage in summary["stages"] or (where / name).is_file()):
-            files[name] = reading.hash_file(where / name)
+            model = name.endswith(".safetensors")  # which is looked into, so that no cut file is certified
+            files[name] = reading.hash_model(where, stage)["sha256"] if model else reading.hash_file(where / name)
     return {
         "about": schema.ABOUT,
         "status": summary["status"],

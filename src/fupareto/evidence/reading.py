@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
+from fupareto import documents
 from fupareto.errors import UserError
 
-LARGEST = 2**26  # bytes of a document, or of a model's header
-DEEPEST = 64  # levels of a document
+LARGEST = 2**26  # bytes of a model's header
 
 
 def canonical(value: Any) -> bytes:
@@ -24,14 +23,7 @@ def sha256(value: Any) -> str:
 
 def read(path: Path) -> bytes:
     """Read a document, which must be a regular file of bounded size."""
-    try:
-        if path.exists() and not path.is_file():
-            raise UserError(f"cannot read {path}: it is not a file")
-        if path.stat().st_size > LARGEST:
-            raise UserError(f"cannot read {path}: it has more than {LARGEST >> 20} MB")
-        return path.read_bytes()
-    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
-        raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    return documents.read(path)
 
 
 def document(path: Path) -> dict[str, Any]:
@@ -43,34 +35,30 @@ def parse(path: Path, data: bytes) -> dict[str, Any]:
     """Read JSON, or TOML where the name says so, as plain JSON values that can be written again."""
     try:
         if path.suffix == ".toml":
-            settings = tomllib.loads(data.decode())
-            found = json.loads(json.dumps(settings, default=str), parse_constant=str)  # JSON has no dates, no infinity
-        else:
-            found = json.loads(data.decode())
-        if not isinstance(found, dict):
-            raise ValueError(f"not an object but {type(found).__name__}")
-        if not _sane(found, DEEPEST):
-            raise ValueError("a number is too large, or it is nested too deeply")
-        canonical(found)
-    except (ValueError, RecursionError) as error:
+            settings = json.dumps(documents.parse_toml(data), default=str)  # JSON has no dates, no infinity
+            return dict(json.loads(settings, parse_constant=str))
+        return documents.parse_object(data, once=False)  # what is there twice is found by comparing bytes
+    except ValueError as error:
         raise UserError(f"{path} is damaged: {error}") from error
-    return found
-
-
-def _sane(value: Any, levels: int) -> bool:
-    if isinstance(value, dict | list):
-        children = value.values() if isinstance(value, dict) else value
-        return levels > 0 and all(_sane(child, levels - 1) for child in children)
-    return not isinstance(value, int) or abs(value) < 2**63
 
 
 def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file, however large."""
     try:
-        with path.open("rb") as file:
+        with documents.opened(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _check_size(path: Path, start: int, tensors: dict[str, Any]) -> None:
+    """Raise ValueError for a model whose file does not end with its last tensor."""
+    try:
+        end = start + max((int(about["data_offsets"][1]) for about in tensors.values()), default=0)
+    except (KeyError, TypeError, IndexError) as error:
+        raise ValueError("its header does not say where its tensors are") from error
+    if (size := path.stat().st_size) != end:
+        raise ValueError(f"it has {size} bytes, but its header says {end}")
 
 
 def hash_model(where: Path, stage: str) -> dict[str, str]:
@@ -82,13 +70,15 @@ def hash_model(where: Path, stage: str) -> dict[str, str]:
     """
     path = where / f"{stage}.safetensors"
     try:
-        with path.open("rb") as file:
+        with documents.opened(path) as file:
             size = file.read(8)
             if (length := int.from_bytes(size, "little")) > LARGEST:
                 raise ValueError("its header is too long")
             header = file.read(length)
-            tensors = json.loads(header)
-            layout = canonical({name: about for name, about in tensors.items() if name != "__metadata__"})
+            tensors = documents.parse_object(header)
+            described = {name: about for name, about in tensors.items() if name != "__metadata__"}
+            layout = canonical(described)
+            _check_size(path, 8 + length, described)
             whole, weights = hashlib.sha256(size + header), hashlib.sha256(layout)
             while chunk := file.read(2**20):
                 whole.update(chunk)

@@ -23,6 +23,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from fupareto import documents
 from fupareto.audit.attacks.shadowed import Shadowed
 from fupareto.config import Experiment, validate
 from fupareto.errors import NotApplicable, UserError
@@ -181,8 +182,8 @@ class Shadows:
         """Return the vector of a shadow model."""
         path = self.path(which, number)
         try:
-            return safetensors.torch.load(path.read_bytes())["w"]
-        except (OSError, KeyError, safetensors.SafetensorError) as error:
+            return safetensors.torch.load(documents.read(path, None))["w"]
+        except (UserError, KeyError, safetensors.SafetensorError) as error:
             raise UserError(f"the shadow model {path} is damaged ({error}); delete it and audit again") from error
 
     def _job(self, which: str, number: int) -> Job:

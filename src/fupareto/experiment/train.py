@@ -5,6 +5,8 @@ from pathlib import Path
 
 from fupareto import api
 from fupareto.config import Experiment
+from fupareto.experiment.duration import Agree, always
+from fupareto.experiment.duration import check as check_duration
 from fupareto.experiment.setting import default_request, facts, federation
 from fupareto.methods import FedAvg
 from fupareto.methods.registry import find
@@ -23,6 +25,7 @@ def train(
     device: str = "cpu",
     progress: Progress = no_progress,
     say: Callable[[str], None] = silent,
+    agree: Agree = always,
 ) -> Run:
     """Train the model of an experiment with FedAvg.
 
@@ -34,14 +37,16 @@ def train(
         device: Device of the data and models.
         progress: Display of the rounds.
         say: Function that shows a remark.
+        agree: Function that is asked before a run that takes longer than a day.
 
     Returns:
         The finished run.
     """
     find(experiment.unlearn.method, experiment.unlearn.options)  # report mistakes in [unlearn] before the training
-    engine, w = federation(experiment, root=root, device=device)
-    method = FedAvg(**experiment.train.model_dump(exclude={"record", "keep"}))
+    method = find(FedAvg.name, experiment.train.model_dump(exclude={"record", "keep"}))
     wanted = default_request(experiment)
+    engine, w = federation(experiment, root=root, device=device)
+    check_duration(method, engine, w, agree)
     settings = Settings(
         experiment.seed,
         out,

@@ -8,6 +8,8 @@ from typing import Any
 from fupareto import api
 from fupareto.config import Experiment
 from fupareto.errors import UserError
+from fupareto.experiment.duration import Agree, always
+from fupareto.experiment.duration import check as check_duration
 from fupareto.experiment.setting import default_request, facts, federation, forgetter, stored_experiment
 from fupareto.federation import Request
 from fupareto.methods.sequential import Sequential
@@ -31,13 +33,15 @@ def unlearn(
     device: str = "cpu",
     progress: Progress = no_progress,
     attack: bool = True,
+    agree: Agree = always,
 ) -> Run:
     """Answer a request against the final model of a finished run.
 
     After a training run that is its model; after another request it is the model that was kept, and those who were
     forgotten take part no more. What is not said is taken from the experiment file; options given here are added to
     the file's when the method, whatever its preset, is the file's. With ``sequential`` the clients are forgotten one
-    after the other. ``attack`` audits the models before the run counts as finished.
+    after the other. ``attack`` audits the models before the run counts as finished; ``agree`` is asked before a run
+    that takes longer than a day.
     """
     parent = Run.open(trained)
     experiment = stored_experiment(parent, f'fupareto.unlearn(federation, "{trained}", forget=[...], out="{out}")')
@@ -57,6 +61,7 @@ def unlearn(
         device=device,
         progress=progress,
         attack=attack,
+        agree=agree,
     )
 
 
@@ -86,6 +91,7 @@ def answer(
     progress: Progress = no_progress,
     seed: int | None = None,
     attack: bool = True,
+    agree: Agree = always,
 ) -> Run:
     """Run a method from the model ``w0`` to its end, measure and audit; ``seed`` is the experiment's unless given."""
     asked = forgetter(experiment, chosen, options)
@@ -94,6 +100,7 @@ def answer(
         request.sides([str(i) for i in range(experiment.partition.clients)])
     engine, _ = federation(experiment, request, root, device=device)
     start = began(engine, w0)
+    check_duration(method, engine, start.w, agree)
     config = {
         "kind": "unlearn",
         "experiment": experiment.model_dump(),

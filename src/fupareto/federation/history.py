@@ -23,8 +23,10 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from fupareto import documents
 from fupareto.errors import UserError
 from fupareto.files import put
+from fupareto.vocabulary import LARGEST_SETTING, MOST_KEPT
 
 PARTS = ("federaser", "fupga", "fedau")  # parts of a history, by the method that needs them
 
@@ -49,6 +51,19 @@ class Plan:
     heads: tuple[str, ...] = ()
     label_seed: int = 0
 
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> "Plan":
+        """Return the plan in index.json; raise ValueError or TypeError for values that no plan has."""
+        lists = {key: documents.names(raw.get(key, ()), key) for key in ("parts", "clients", "heads")}
+        plan = cls(**{**raw, **lists})
+        if unknown := set(plan.parts) - set(PARTS) or set(plan.heads) - set(plan.clients):
+            raise ValueError(f"{', '.join(map(repr, sorted(unknown)))} is unknown")
+        for key, least, most in (("rounds", 1, LARGEST_SETTING), ("keep", 1, MOST_KEPT), ("label_seed", 0, 2**63)):
+            value = getattr(plan, key)
+            if type(value) is not int or not least <= value <= most:
+                raise ValueError(f"{key} must be an integer from {least} to {most}, not {value!r}")
+        return plan
+
     @property
     def replayed(self) -> tuple[int, ...]:
         """Rounds stored for FedEraser, evenly spaced from the first one on."""
@@ -62,7 +77,7 @@ class Plan:
             parameters: Size of the model.
             head: Size of the last layer.
         """
-        models = {"federaser": len(self.replayed) * (len(self.clients) + 1), "fupga": len(self.clients)}
+        models = {"federaser": min(self.keep, self.rounds) * (len(self.clients) + 1), "fupga": len(self.clients)}
         return {
             part: 4 * (models[part] * parameters if part in models else len(self.heads) * head) for part in self.parts
         }
@@ -71,8 +86,9 @@ class Plan:
 class History:
     """The directory of a history, opened for reading or writing."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, parameters: int | None = None) -> None:
         self.path = path
+        self.parameters = parameters  # of the model, where it is known: then models of another size are refused
 
     @classmethod
     def create(cls, path: Path, plan: Plan, needed: int) -> "History":
@@ -115,10 +131,8 @@ class History:
     def plan(self) -> Plan:
         """The plan of the recording, from index.json."""
         try:
-            raw: dict[str, Any] = json.loads((self.path / "index.json").read_text())
-            fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in raw.items()}
-            return Plan(**fields)
-        except (OSError, ValueError, TypeError, AttributeError) as error:
+            return Plan.of(documents.parse_object(documents.read(self.path / "index.json")))
+        except (ValueError, TypeError) as error:
             raise UserError(f"{self.path / 'index.json'} is damaged: {error}") from error
 
     # Writing -----------------------------------------------------------------------------------------------------
@@ -145,7 +159,7 @@ class History:
 
     def before(self, round_: int) -> Tensor:
         """Return the global model before a stored round."""
-        return self._load(f"federaser/{round_:05}/before")["w"]
+        return self._load(f"federaser/{round_:05}/before", "w")["w"]
 
     def local(self, round_: int, client: str) -> tuple[Tensor, int] | None:
         """Return a client's local model of a stored round and its number of samples; None if it did not take part."""
@@ -164,6 +178,8 @@ class History:
 
     def _position(self, client: str) -> str:
         clients: Sequence[str] = self._clients
+        if client not in clients:
+            raise UserError(f"{self.path / 'index.json'} does not name the client {client!r}, which was not recorded")
         return f"{clients.index(client):03}"
 
     @property
@@ -178,16 +194,30 @@ class History:
     def _sized(self, name: str) -> tuple[Tensor, int] | None:
         if not self._file(name).is_file():
             return None
-        tensors = self._load(name)
-        return tensors["w"], int(tensors["size"])
+        tensors = self._load(name, "w", "size")
+        size = tensors.pop("size")
+        if size.numel() != 1 or size.is_floating_point() or int(size) < 1:
+            raise self._damaged(name, f"its number of samples is {size.tolist()!s:.40}")
+        return tensors["w"], int(size)
 
-    def _load(self, name: str) -> dict[str, Tensor]:
+    def _load(self, name: str, *keys: str) -> dict[str, Tensor]:
+        """Read the tensors of a file, which must have these keys; models are finite vectors of float32."""
         try:
-            return safetensors.torch.load_file(self._file(name))
-        except (OSError, safetensors.SafetensorError) as error:
-            raise UserError(
-                f"{self._file(name)} is missing or damaged ({error}); train again with --record to restore it"
-            ) from error
+            found = safetensors.torch.load(documents.read(self._file(name), None))
+            tensors = dict(sorted(found.items()))  # safetensors returns them in any order
+        except (UserError, safetensors.SafetensorError) as error:
+            raise self._damaged(name, error) from error
+        if absent := [key for key in keys if key not in tensors]:
+            raise self._damaged(name, f"it has no {absent[0]}")
+        for key, t in tensors.items():
+            if key != "size" and not (t.dtype == torch.float32 and t.dim() == 1 and bool(torch.isfinite(t).all())):
+                raise self._damaged(name, f"{key!r} is not a vector of finite float32 numbers")
+        if "w" in keys and self.parameters not in (None, count := tensors["w"].numel()):
+            raise self._damaged(name, f"it has {count} numbers, the model has {self.parameters}")
+        return tensors
+
+    def _damaged(self, name: str, why: object) -> UserError:
+        return UserError(f"{self._file(name)} is missing or damaged ({why}); train again with --record to restore it")
 
     def _save(self, name: str, tensors: Mapping[str, Tensor]) -> None:
         self._write(

@@ -16,7 +16,7 @@ class WithHistory(Wrapper):
 
     def __init__(self, inner: Federation, history: History) -> None:
         super().__init__(inner)
-        self.history = history
+        self.history = History(history.path, inner.layout.size) if type(history) is History else history
 
 
 def history_of(federation: Federation) -> History | None:

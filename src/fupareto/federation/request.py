@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fupareto import documents
 from fupareto.errors import UserError
 
 Splits = Mapping[str, tuple[Tensor, Tensor]]  # name -> inputs and labels; "train" is required, "test" is usual
@@ -154,9 +155,20 @@ class Request:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "Request":
-        """Return the request from the format of request.json."""
-        samples = {str(i): tuple(rows) for i, rows in raw.get("samples", {}).items()}
-        return cls(tuple(raw.get("clients", ())), samples, tuple(raw.get("classes", ())), tuple(raw.get("left", ())))
+        """Return the request from the format of request.json; raise UserError for anything else."""
+        try:
+            samples = raw.get("samples", {})
+            if not isinstance(samples, Mapping):
+                raise ValueError(f"samples must map clients to row numbers, not be a {type(samples).__name__}")
+            documents.names(list(samples), "samples")
+            return cls(
+                documents.names(raw.get("clients", ()), "clients"),
+                {i: documents.numbers(rows, f"samples of client {i!r}") for i, rows in samples.items()},
+                documents.numbers(raw.get("classes", ()), "classes"),
+                documents.names(raw.get("left", ()), "left"),
+            )
+        except ValueError as error:
+            raise UserError(f"the request is damaged: {error}") from error
 
 
 def _list(words: Iterable[str]) -> str:

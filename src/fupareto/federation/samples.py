@@ -1,15 +1,24 @@
 """Conversion of a client's data to splits of tensors, and checks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fupareto import documents
 from fupareto.errors import UserError
 from fupareto.federation.request import Splits
 
 Samples = Any  # (inputs, labels) as tensors or arrays, or a torch Dataset of (input, label) pairs
+
+
+def checked_names(clients: Iterable[str]) -> tuple[str, ...]:
+    """Return the ids of clients; refuse ids that could not be read again from the files of a run."""
+    try:
+        return documents.names(list(clients), "the client ids")
+    except ValueError as error:
+        raise UserError(str(error)) from error
 
 
 def splits_of(client: str, held: Any) -> dict[str, tuple[Tensor, Tensor]]:

@@ -24,7 +24,7 @@ from fupareto.federation.contract import Federation
 from fupareto.federation.local import batch_size
 from fupareto.federation.questions import Answer, Failure, Question
 from fupareto.federation.request import Request, Splits
-from fupareto.federation.samples import check_fit, checked
+from fupareto.federation.samples import check_fit, checked, checked_names
 from fupareto.models import check_outputs
 from fupareto.parameters import Layout
 
@@ -58,7 +58,7 @@ class SimulatedFederation(Federation):
         device: str | torch.device = "cpu",
     ) -> None:
         self.device = usable(device)
-        self.ids = tuple(clients)
+        self.ids = checked_names(clients)
         self.clients = {i: checked(i, splits, self.device) for i, splits in clients.items()}
         self._model = copy.deepcopy(model).to(self.device)
         self._model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

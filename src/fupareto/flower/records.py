@@ -13,7 +13,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
-from fupareto import serial
+from fupareto import documents, serial
 from fupareto.federation.request import Request
 
 T = TypeVar("T")
@@ -95,7 +95,9 @@ def _read(types: Mapping[str, type[T]], content: RecordDict, known: dict[str, Te
     try:
         about, arrays = content.config_records[ABOUT], content.array_records[ARRAYS]
         tensors = {name: tensor_of(array) for name, array in arrays.items()} | known
-        return serial.unpack(types[str(about["type"])], tensors, json.loads(str(about["values"])))
+        return serial.unpack(
+            types[str(about["type"])], tensors, documents.parse_object(str(about["values"]), finite=False)
+        )
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
@@ -113,7 +115,7 @@ def read_request(content: RecordDict) -> Request | None:
     """Return the request that divides the data of the client; None without one."""
     about = content.config_records.get(ABOUT)
     raw = "" if about is None else str(about.get("request", ""))
-    return Request.from_json(json.loads(raw)) if raw else None
+    return Request.from_json(documents.parse_object(raw)) if raw else None
 
 
 def request_records(request: Request) -> RecordDict:

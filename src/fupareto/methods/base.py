@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,9 @@ from fupareto.federation.history import History
 from fupareto.federation.recording import history_of
 from fupareto.federation.request import Request
 from fupareto.randomness import derive
+from fupareto.vocabulary import LARGEST_SETTING
 
+SMALLEST_RATE = -30  # logarithm to base 10 of the smallest rate; float32 ends at -38
 Stage = Literal["initial", "unlearned", "recovered"]
 
 
@@ -92,12 +95,14 @@ class Method(ABC):
     from_training: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        """Raise ValueError for values that do not match their type, such as a misspelt choice."""
+        """Raise ValueError for values that do not match their type, such as a misspelt choice, or are out of range."""
         hints = get_type_hints(type(self))
         for field_ in dataclasses.fields(self):
             value = getattr(self, field_.name)
             if not _fits(value, hints[field_.name]):
-                raise ValueError(f"{field_.name} must be {_words(hints[field_.name])}, not {value!r}")
+                raise ValueError(f"{field_.name} must be {_words(hints[field_.name])}, not {reprlib.repr(value)}")
+            if isinstance(value, int | float) and abs(value) > LARGEST_SETTING:
+                raise ValueError(f"{field_.name} must not be above {LARGEST_SETTING:.0e}, not {reprlib.repr(value)}")
 
     @property
     @abstractmethod
@@ -191,13 +196,24 @@ def share(**values: float) -> None:
             raise ValueError(f"{name} must not be above 1, not {value}")
 
 
+def decaying(rounds: int, decay: float, **rates: float) -> None:
+    """Raise ValueError for rates that decay to less than float32 can hold: such rounds would change nothing."""
+    for name, rate in rates.items():
+        last = math.log10(rate) + (rounds - 1) * math.log10(decay)
+        if last < SMALLEST_RATE:
+            raise ValueError(
+                f"{name} = {rate:g} falls to 10^{last:.0f} in {rounds:,} rounds with decay = {decay:g}, which "
+                "changes no model; use a decay nearer to 1, or fewer rounds"
+            )
+
+
 def _fits(value: Any, hint: Any) -> bool:
     if get_origin(hint) is Literal:
         return value in get_args(hint)
     if get_args(hint):  # a union
         return any(_fits(value, h) for h in get_args(hint))
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return type(value) is int or (isinstance(value, float) and math.isfinite(value))
     return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
 
 

@@ -49,6 +49,12 @@ class FedAU(Staged):
                 f"no second head was trained for client {', '.join(absent)}, only for {', '.join(heads) or 'none'}; "
                 "name the clients that may be forgotten in [request] and train again with --record fedau"
             )
+        head = federation.layout.head()
+        if wrong := [i for i in state.forget if heads[i].numel() != head.stop - head.start]:
+            raise UserError(
+                f"the second head of client {', '.join(wrong)} has {heads[wrong[0]].numel()} numbers, the last layer "
+                f"of the model {head.stop - head.start}; train again with --record fedau"
+            )
         return state
 
     def rows(self, forget: int, retained: int) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 from fupareto.federation.collected import Local
 from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
-from fupareto.methods.base import Method, State, positive, share
+from fupareto.methods.base import Method, State, decaying, positive, share
 from fupareto.tasks.losses import Loss
 
 
@@ -35,6 +35,7 @@ class FedAvg(Method):
         super().__post_init__()
         positive(rounds=self.rounds, lr=self.lr, epochs=self.epochs, batch_size=self.batch_size)
         share(decay=self.decay, participation=self.participation)
+        decaying(self.budget, self.decay, lr=self.lr)
 
     @property
     def budget(self) -> int:

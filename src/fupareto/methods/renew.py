@@ -34,7 +34,7 @@ from fupareto.federation.collected import Local, Missing
 from fupareto.federation.contract import Federation
 from fupareto.federation.questions import diverged
 from fupareto.federation.request import Request
-from fupareto.methods.base import Method, State, positive, share
+from fupareto.methods.base import Method, State, decaying, positive, share
 from fupareto.randomness import derive
 from fupareto.tasks.losses import Loss
 
@@ -72,6 +72,7 @@ class Renew(Method):
         positive(training_rounds=self.training_rounds, lr=self.lr, epochs=self.epochs, batch_size=self.batch_size)
         positive(remains=self.remains)
         share(rounds_share=self.rounds_share, decay=self.decay, participation=self.participation)
+        decaying(self.budget, self.decay, lr=self.lr)
 
     @property
     def budget(self) -> int:

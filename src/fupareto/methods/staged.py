@@ -12,7 +12,7 @@ from torch import Tensor
 from fupareto.federation.collected import Gradients, Local
 from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
-from fupareto.methods.base import Method, State, positive
+from fupareto.methods.base import Method, State, decaying, positive
 from fupareto.tasks.losses import Loss
 
 CE = Loss("ce")
@@ -52,6 +52,9 @@ class Staged(Method):
             raise ValueError(f"recovery_rounds must not be negative, not {self.recovery_rounds}")
         if self.decay > 1:
             raise ValueError(f"decay must not be above 1, not {self.decay}")
+        decaying(self.rounds, self.decay, lr=self.lr)
+        if self.recovery_rounds:
+            decaying(self.rounds + self.recovery_rounds, self.decay, recovery_lr=self.recovery_lr)
 
     @property
     def budget(self) -> int:

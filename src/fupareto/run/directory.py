@@ -13,7 +13,6 @@ to an interrupted round and are dropped when the run is resumed.
 
 import errno
 import json
-import tomllib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,15 +20,18 @@ from typing import Any, TypeVar
 
 import safetensors
 import safetensors.torch
+from pydantic import BaseModel
 from torch import Tensor
 
-from fupareto import serial
+from fupareto import documents, serial
 from fupareto.errors import UserError
 from fupareto.files import put
+from fupareto.run import stored
 
 FORMAT = 1
 BEFORE_CONFIG = {"training", "request.json", ".request.json.part", ".config.toml.part"}  # may exist without config.toml
 ORIGIN = ("versions", "trained", "training")  # entries of config.toml in which a resumed run may differ
+LARGEST = {".safetensors": None, ".jsonl": 2**32}  # bytes of models and records; other files are documents
 T = TypeVar("T")
 
 
@@ -99,26 +101,26 @@ class Run:
     def config(self) -> dict[str, Any]:
         """Return the configuration (config.toml)."""
         try:
-            return tomllib.loads(self._read("config.toml").decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            return stored.check(documents.parse_toml(self._read("config.toml")), stored.Config)
+        except ValueError as error:
             raise UserError(f"{self.path / 'config.toml'} is damaged: {error}") from error
 
     @property
     def request(self) -> dict[str, Any]:
         """Return the request of an unlearning run (request.json)."""
-        return self._json("request.json", "clients")
+        return self._json("request.json", stored.Asked)
 
     @property
     def summary(self) -> dict[str, Any]:
         """Return the summary (summary.json)."""
-        return self._json("summary.json", "method", "dataset", "forget", "stages", "cost", "phases", "verdict")
+        return self._json("summary.json", stored.Summary)
 
     @property
     def audit(self) -> dict[str, Any] | None:
         """Return the audit (audit.json); None where there is none."""
         if not (self.path / "audit.json").is_file():
             return None
-        return self._json("audit.json", "membership", "exclusivity", "verdict")
+        return self._json("audit.json", stored.Audit)
 
     @staticmethod
     def begun(path: Path) -> bool:
@@ -153,7 +155,7 @@ class Run:
         records = []
         for number, line in enumerate(lines, 1):
             try:
-                records.append(_parsed(line, "round", "stage", "phase"))
+                records.append(stored.check(documents.parse_object(line), stored.Record))
             except ValueError as error:
                 raise UserError(f"{path} is damaged in line {number}: {error}") from error
         return records
@@ -219,17 +221,15 @@ class Run:
     # Files -------------------------------------------------------------------------------------------------------
 
     def _read(self, name: str) -> bytes:
-        try:
-            return (self.path / name).read_bytes()
-        except OSError as error:
-            raise UserError(f"cannot read {self.path / name}: {error.strerror}") from error
+        path = self.path / name
+        return documents.read(path, LARGEST.get(path.suffix, documents.LARGEST))
 
-    def _json(self, name: str, *keys: str) -> dict[str, Any]:
-        """Read a JSON file of the run that must have these keys."""
+    def _json(self, name: str, shape: type[BaseModel]) -> dict[str, Any]:
+        """Read a JSON file of the run, which must have this shape."""
         if not (self.path / name).is_file():
             raise UserError(f"{self.path} has no {name}; is the run finished?")
         try:
-            return _parsed(self._read(name), *keys)
+            return stored.check(documents.parse_object(self._read(name)), shape)
         except ValueError as error:
             raise UserError(f"{self.path / name} is damaged: {error}") from error
 
@@ -255,16 +255,6 @@ class Run:
         return UserError(
             f"cannot write {self.path / name}: {error.strerror}; {advice}. Files already written are complete"
         )
-
-
-def _parsed(data: bytes, *keys: str) -> dict[str, Any]:
-    """Parse a JSON object that has these keys; ValueError for anything else."""
-    found = json.loads(data)
-    if not isinstance(found, dict):
-        raise ValueError(f"it is a {type(found).__name__}, not an object")
-    if absent := [key for key in keys if key not in found]:
-        raise ValueError(f"missing {', '.join(absent)}")
-    return found
 
 
 def without_none(value: Any) -> Any:

@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from fupareto import parameters
+from fupareto import documents, parameters
 from fupareto.errors import UserError
 from fupareto.federation.history import History
 from fupareto.federation.request import Request
@@ -124,6 +124,6 @@ def _after(layout: Layout, place: Place) -> Start:
 def _file(path: Path) -> dict[str, Tensor]:
     """Read a .safetensors file."""
     try:
-        return safetensors.torch.load_file(path)
-    except (OSError, safetensors.SafetensorError) as error:
+        return safetensors.torch.load(documents.read(path, None))
+    except (UserError, safetensors.SafetensorError) as error:
         raise UserError(f"cannot read the model {path}, which must be a .safetensors file: {error}") from error

@@ -8,7 +8,7 @@ options alone are properties here; method.py contains the algorithm.
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from fupareto.methods.base import Method, positive, sample_size, share
+from fupareto.methods.base import Method, decaying, positive, sample_size, share
 from fupareto.methods.fupareto.recovery import RECOVERIES, Recovery
 from fupareto.tasks.losses import Loss
 
@@ -90,6 +90,9 @@ class FUParetoOptions(Method):
             raise ValueError(f"forgotten_loss must not be negative, not {self.forgotten_loss}")
         if not 0 < self.beta < 1:
             raise ValueError(f"beta must lie between 0 and 1, not {self.beta}")
+        decaying(self.rounds, self.decay, lr=self.lr)
+        if self.recovery_rounds:
+            decaying(self.budget, self.decay, recovery_lr=self.recovery_rate)
 
     @property
     def budget(self) -> int:
