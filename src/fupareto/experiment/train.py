@@ -5,8 +5,7 @@ from pathlib import Path
 
 from fupareto import api
 from fupareto.config import Experiment
-from fupareto.experiment.setting import default_request, facts, federation
-from fupareto.methods import FedAvg
+from fupareto.experiment.setting import default_request, facts, federation, training
 from fupareto.methods.registry import find
 from fupareto.run.directory import Run
 from fupareto.run.execute import Progress, Settings, no_progress, silent
@@ -40,7 +39,7 @@ def train(
     """
     find(experiment.unlearn.method, experiment.unlearn.options)  # report mistakes in [unlearn] before the training
     engine, w = federation(experiment, root=root, device=device)
-    method = FedAvg(**experiment.train.model_dump(exclude={"record", "keep"}))
+    method = training(experiment)
     wanted = default_request(experiment)
     settings = Settings(
         experiment.seed,

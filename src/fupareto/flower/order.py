@@ -97,7 +97,7 @@ class Order(BaseModel):
     @property
     def method_(self) -> Method:
         """Return the method with its options."""
-        return find(self.method, parse.options(self.options.split(), "options"))
+        return find(self.method, parse.nested(self.options.split(), "options"))
 
     @property
     def request(self) -> Request | None:
