@@ -19,14 +19,14 @@ from fupareto.federation import SimulatedFederation
 from fupareto.flower import FlowerFederation, nodes, server_app
 from fupareto.flower.order import Order
 from fupareto.flower.server import serve
-from fupareto.methods import FUPareto
 from fupareto.parameters import Layout
 from fupareto.run.directory import Run
+from presets import guard
 
 from .grid import LocalGrid, grid_of
 
 OPTIONS = "rounds=3 recovery_rounds=2 lr=0.3"
-METHOD = FUPareto(rounds=3, recovery_rounds=2, lr=0.3)
+METHOD = guard(rounds=3, recovery_rounds=2, lr=0.3)
 
 
 @pytest.fixture(autouse=True)

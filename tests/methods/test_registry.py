@@ -56,7 +56,8 @@ def test_names() -> None:
     assert all(cls.name == name for name, cls in METHODS.items())
     assert find("fupareto") == FUPareto()
     assert find("fedavg", {"lr": 1}) == FedAvg(lr=1)
-    assert find("fupareto", {"recovery_lr": 0.5}).budget == 200
+    assert find("fupareto:guard", {"recovery_lr": 0.5}).budget == 200
+    assert find("fupareto").budget == 60  # a quarter of FedAvg's 200 rounds, and 10
 
 
 def test_a_class_is_found_whatever_the_preset() -> None:
@@ -68,7 +69,7 @@ def test_a_class_is_found_whatever_the_preset() -> None:
 
 
 def test_what_a_method_takes_from_the_training_is_an_option_of_both() -> None:
-    training = {*Experiment().train.model_dump(), "training_rounds"}
+    training = {*Experiment().train.model_dump(), "training"}
     for name, cls in METHODS.items():
         assert set(cls.from_training) <= training & {f.name for f in dataclasses.fields(cls)}, name
 
@@ -103,7 +104,7 @@ def test_own_class(own: str) -> None:
         ),
         ("fuparetto", {}, "fedau, fugas, fedosd, not, finetune, fedavg, or package.module:Class"),
         ("", {}, "unknown method ''"),
-        ("fupareto:papers", {}, "no preset 'papers'; there are: fupareto:m1, "),
+        ("fupareto:papers", {}, "no preset 'papers'; there are: fupareto:guard, fupareto:m1, "),
         ("fedavg:paper", {}, "no preset 'paper'; there are: none"),
         (":Mine", {}, "could not be imported"),
         (".relative:Mine", {}, "could not be imported"),
@@ -116,7 +117,7 @@ def test_own_class(own: str) -> None:
         ("OWN:Needs", {}, "the moon is not full"),
         ("OWN:Mine", {"extar": 1}, "did you mean 'extra'?"),
         ("fupareto", {"round": 3}, "did you mean 'rounds'?"),
-        ("fupareto", {"zzz": 3}, "it has rounds, recovery_rounds"),
+        ("fupareto", {"zzz": 3}, "it has renewal, rounds, recovery_rounds"),
         ("fupareto", {"lr": "x"}, "lr must be a finite number, not 'x'"),
         ("fupareto", {"lr": float("nan")}, "lr must be a finite number"),
         ("fupareto", {"s": True}, "s must be a whole number, not True"),

@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fupareto.federation.collected import Local, Missing, Trial
+from fupareto.federation.collected import Local, Missing
 from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
 from fupareto.methods.base import State
@@ -45,12 +45,12 @@ from fupareto.methods.fupareto.objectives import Objectives
 from fupareto.methods.fupareto.options import FUParetoOptions
 from fupareto.methods.fupareto.recovery import ask_guards
 from fupareto.methods.fupareto.search import Found, HarmLimit, Line, Rule, search_expansion, search_improvement
+from fupareto.methods.fupareto.veto import ask_goals
 from fupareto.methods.renew import RenewState
 from fupareto.pareto import Array, guidance, trial_steps
 from fupareto.tasks.losses import Loss
 
 CE = Loss("ce")
-WIDE = 10  # breadth of the first search, which finds the rate
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ class FUParetoState(RenewState):
     )  # retained losses before the expansions since an improvement
     harm: float = 1.0  # factor by which those expansions raised them
     goals: dict[str, float] = field(default_factory=dict)  # forget losses that renewal left, which may not rise
+    ended: bool = False  # whether improvement after renewal has no further step
     answered: tuple[str, ...] = ()  # clients that answered with gradients at w, if none is missing
     vetoed: str = ""  # the client that rejected a trial step last; it is asked first
 
@@ -98,7 +99,9 @@ class FUPareto(FUParetoOptions):
 
     def _end_renewal(self, state: FUParetoState) -> FUParetoState:
         """Go on with improvement after the last round of renewal."""
-        return dataclasses.replace(state, done=False, rate=self.lr, started=state.round) if state.done else state
+        if not state.done:
+            return state
+        return dataclasses.replace(state, done=False, rate=self.lr, started=state.round, velocity=torch.empty(0))
 
     def _improve_renewed(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         """Take an improvement step after renewal: the retained clients' objectives fall, no forget loss rises.
@@ -106,32 +109,28 @@ class FUPareto(FUParetoOptions):
         Renewal has removed what retained clients do not know, so the forget clients drive no further: they would be
         forgotten beyond a model that never knew them. They keep their veto, for which they send losses, no gradients.
         """
-        missing: Missing = {}
-        if not state.goals:
-            state = dataclasses.replace(state, goals=self._goals(federation, state, missing))
+        state, missing = self._with_goals(federation, state)
         losses = dict.fromkeys(state.sample, CE)
-        objectives = self._ask(federation, state, losses)
-        if not objectives.answer.ids:
-            return self._stay(state, "improve", objectives, "retained")
-        if not state.goals:  # nobody can say whether a step brings the forgotten back
-            stayed = self._stay(state, "improve", objectives, "forget")
-            return dataclasses.replace(stayed, record={**stayed.record, "missing": missing, "ended": True})
+        objectives = self._ask(federation, state, losses if state.goals else {})
+        for side, there in (("forget", state.goals), ("retained", objectives.answer.ids)):
+            if not there:
+                stayed = self._stay(state, "improve", objectives, side, missing)
+                return stayed if side == "retained" else dataclasses.replace(stayed, ended=True)
         direction = self._descent(objectives, *self._improvement_hull(state, objectives))
-        line = self._line(state, objectives, direction, self._steps(state))
+        line = self._line(state, objectives, direction, self.rating.steps(self._eta(state), state.measured))
         asked = {**losses, **dict.fromkeys(state.goals, self.forgetting)}
         found = Found() if line is None else search_improvement(federation, line, asked, state.vetoed, state.goals)
         found = dataclasses.replace(found, missing={**missing, **found.missing})
         moved = self._moved(state, "improve", objectives, found)
         if found.accepted is not None:
             return moved
-        record = {**moved.record, "ended": not state.measured}  # a wide search found no step either
-        return dataclasses.replace(moved, measured=False, record=record)
+        return dataclasses.replace(moved, measured=False, ended=not state.measured)  # after a narrow search a wide one
 
-    def _goals(self, federation: Federation, state: FUParetoState, missing: Missing) -> dict[str, float]:
-        """Ask the forget clients for their losses, which later steps may not raise; enter who does not answer."""
-        trial = Trial(state.w, torch.zeros_like(state.w), (0.0,))
-        (losses,) = federation.losses(trial, dict.fromkeys(state.forget, self.forgetting), missing)
-        return {i: float(x) + 1e-6 for i, x in zip(state.forget, losses, strict=True) if np.isfinite(x)}
+    def _with_goals(self, federation: Federation, state: FUParetoState) -> tuple[FUParetoState, Missing]:
+        """Ask the forget clients for the losses that later steps may not raise; one that is absent is asked again."""
+        lacking = {i: self.forgetting for i in state.forget if i not in state.goals}
+        goals, missing = ask_goals(federation, state.w, lacking)
+        return dataclasses.replace(state, goals={**state.goals, **goals}), missing
 
     # Improvement and expansion ---------------------------------------------------------------------------------
 
@@ -150,7 +149,7 @@ class FUPareto(FUParetoOptions):
     ) -> FUParetoState:
         """Take a Pareto improvement step: along the common descent direction, accepted by every client."""
         direction = self._descent(objectives, *self._improvement_hull(state, objectives))
-        line = self._line(state, objectives, direction, self._steps(state))
+        line = self._line(state, objectives, direction, self.rating.steps(self._eta(state), state.measured))
         found = Found() if line is None else search_improvement(federation, line, losses, state.vetoed)
         at_front = found.accepted is None and bool(objectives.unfinished(state.forget))
         return self._moved(state, "improve", objectives, found, expand_next=at_front)
@@ -187,7 +186,7 @@ class FUPareto(FUParetoOptions):
         return dataclasses.replace(self._moved(state, "expand", objectives, found), baseline=baseline, harm=harm)
 
     def _end_unlearning(self, federation: Federation, state: FUParetoState) -> FUParetoState:
-        ended = state.record.get("ended", False) or self._stuck(state, self.lr)
+        ended = state.ended or self.rating.exhausted(state.rate, self.lr, state.stalled)
         if state.round - state.started < self.rounds and not ended:
             return state
         if not self.recovery_rounds:
@@ -223,17 +222,13 @@ class FUPareto(FUParetoOptions):
 
     def _end_recovery(self, state: FUParetoState) -> FUParetoState:
         over = state.round - state.started >= self.recovery_rounds
-        return dataclasses.replace(state, done=over or self._stuck(state, self.recovery_rate))
+        stuck = self.rating.exhausted(state.rate, self.recovery_rate, state.stalled)
+        return dataclasses.replace(state, done=over or stuck)
 
     # Both stages -----------------------------------------------------------------------------------------------
 
-    def _steps(self, state: FUParetoState) -> tuple[float, ...]:
-        """Return the trial steps of an improvement; many, until an accepted step has set the rate."""
-        breadth = self.s if state.measured or self.rates == "fall" else max(self.s, WIDE)
-        return trial_steps(self._eta(state), breadth, enlarge=True)
-
     def _eta(self, state: FUParetoState) -> float:
-        return state.rate * (self.decay**state.round if self.rates == "fall" else 1.0)
+        return self.rating.eta(state.rate, state.round)
 
     def _ask(
         self, federation: Federation, state: FUParetoState, losses: dict[str, Loss], extra: Tensor | None = None
@@ -270,9 +265,13 @@ class FUPareto(FUParetoOptions):
         answered = () if answer.missing else answer.ids
         if found.direction is not None and found.accepted is not None:
             w, stalled, baseline, answered = state.w - found.accepted * found.direction, 0, {}, ()
-            rate, measured = self._followed(state, phase, found), True
+            largest = phase == "expand" and found.accepted == found.tried[0]
+            follows = phase != "recover"
+            rate = self.rating.after(rate, found.accepted, measured, largest) if follows else rate
+            measured = measured or follows
         elif stalled % 3 == 0:
             rate = state.rate / 2
+        forgotten = objectives.forgotten(state.forget, self.forgotten_loss)
         record = {
             "lr": self._eta(state),
             "step": found.accepted,
@@ -280,35 +279,21 @@ class FUPareto(FUParetoOptions):
             "losses": dict(zip(answer.ids, answer.losses.tolist(), strict=True)),
             "cosines": found.cosines,
             "missing": {**answer.missing, **found.missing},
-            "forgotten": objectives.forgotten(state.forget, self.forgotten_loss) if phase != "recover" else None,
+            "forgotten": None if phase == "recover" or self.renew else forgotten,
             **state.told(state.sample),
         }
         changes = {"rate": rate, "measured": measured, "stalled": stalled, "expand_next": expand_next}
         vetoed = found.vetoed or state.vetoed
         return state.after(phase, record, w=w, answered=answered, vetoed=vetoed, baseline=baseline, **changes)
 
-    def _followed(self, state: FUParetoState, phase: str, found: Found) -> float:
-        """Return the base rate after an accepted step.
-
-        The first accepted step becomes the rate, so that the rate to start from does not matter; later a larger step
-        does. An expansion does not try larger steps than the rate: if it accepts the rate, the rate is doubled.
-        """
-        if self.rates == "fall" or phase == "recover" or found.accepted is None:
-            return state.rate
-        if not state.measured or found.accepted > state.rate:
-            return found.accepted
-        return 2 * state.rate if phase == "expand" and found.accepted == found.tried[0] else state.rate
-
-    def _stay(self, state: FUParetoState, phase: str, objectives: Objectives, side: str) -> FUParetoState:
+    def _stay(
+        self, state: FUParetoState, phase: str, objectives: Objectives, side: str, missing: Missing | None = None
+    ) -> FUParetoState:
         """End a round in which no client of one side answered: the model is unchanged and the round is repeated.
 
         If no client of a sample answers, an expansion is not repeated: the next round asks another sample.
         """
         again = state.expand_next and (side == "forget" or len(state.sample) == len(state.retained))
-        stayed = self._moved(state, phase, objectives, Found(), again)
+        stayed = self._moved(state, phase, objectives, Found(missing=missing or {}), again)
         record = {**stayed.record, "note": f"no {side} client answered; the model is unchanged"}
         return dataclasses.replace(stayed, rate=state.rate, stalled=state.stalled, record=record)
-
-    def _stuck(self, state: FUParetoState, start: float) -> bool:
-        """Return whether the rate has been halved so often that no step is to be expected."""
-        return state.rate < start * 2.0**-6 if self.rates == "fall" else state.stalled >= 18

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from fupareto.methods.base import Method, positive, sample_size, share
 from fupareto.methods.fedavg import FedAvg
+from fupareto.methods.fupareto.rates import RATES, Falling
 from fupareto.methods.fupareto.recovery import RECOVERIES, Recovery
 from fupareto.methods.renew import Renew
 from fupareto.tasks.losses import Loss
@@ -61,9 +62,9 @@ class FUParetoOptions(Method):
     rounds: int = 10  # of improvement and expansion
     recovery_rounds: int = 0
     lr: float = 0.02  # eta_0, the middle of the search range
-    rates: Literal["follow", "fall"] = "follow"  # follow: eta follows the accepted steps; fall: it is only halved
+    rates: Literal["follow", "fall"] = "follow"  # follow: eta is that of the accepted steps; fall: it decays
     recovery_lr: float | None = None  # eta_0 of recovery; None: lr / 400, the ratio of FedOSD's published rates
-    decay: float = 0.999  # factor of the rates, per round
+    decay: float = 0.999  # factor of a rate that falls, per round
     s: int = 3  # breadth of the line search: steps from 2^s eta to 2^-s eta
     loss: Literal["mbs", "uce", "kl"] = "mbs"  # of the forget clients
     delta: float = 1e-3  # margin of MBS
@@ -138,6 +139,11 @@ class FUParetoOptions(Method):
     def forgetting(self) -> Loss:
         """Objective of the forget clients."""
         return Loss("mbs", delta=self.delta, form=self.mbs_form) if self.loss == "mbs" else Loss(self.loss)
+
+    @property
+    def rating(self) -> Falling:
+        """Rule for the base rate."""
+        return RATES[self.rates](self.s, self.decay)
 
     @property
     def recovery_kind(self) -> Recovery:
