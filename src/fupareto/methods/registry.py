@@ -106,11 +106,11 @@ def _imported(name: str) -> type[Method]:
 
 def _training(options: Mapping[str, Any], known: FedAvg) -> FedAvg:
     """Return the known training with other options."""
-    _check(FedAvg, options)
     try:
+        _check(FedAvg, options)
         return dataclasses.replace(known, **options)
-    except ValueError as error:
-        raise UserError(f"training: {error}") from error
+    except (UserError, ValueError) as error:
+        raise UserError(f"option 'training': {error}") from error
 
 
 def _check(cls: type[Method], options: Mapping[str, Any]) -> None:
