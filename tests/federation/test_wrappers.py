@@ -94,7 +94,7 @@ def test_a_run_that_keeps_answers_is_the_same_as_one_restarted_every_round() -> 
 
 def test_gradients_that_are_random_are_never_repeated() -> None:
     for options in ({"gradient": "pseudo"}, {"search_mode": "train"}):
-        method = guard(lr=8.0, rounds=4, recovery_rounds=0, **options)  # type: ignore[arg-type]
+        method = guard(lr=8.0, rounds=4, recovery_rounds=0, **options)
         counting = Counting(world(dropping))
         state = method.init(counting, start(dropping), Request(FORGET), seed=3)
         while not state.done:

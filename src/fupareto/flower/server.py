@@ -14,6 +14,7 @@ from fupareto.audit.checks import CLOSING
 from fupareto.errors import UserError
 from fupareto.flower.engine import FlowerFederation
 from fupareto.flower.order import Order
+from fupareto.methods import Method
 from fupareto.parameters import Layout
 from fupareto.progress import in_words
 from fupareto.run.directory import Run
@@ -76,15 +77,17 @@ def serve(grid: Grid, run_config: Mapping[str, Any], model: Model, fresh: Fresh 
 
 
 def _train(order: Order, federation: FlowerFederation, start: Start, out: Path) -> api.Result:
+    method = order.chosen()
     record = parse.listed(order.record)
-    return api.train(federation, start, order.method_, record=record, keep=order.keep, **_how(order, out))
+    return api.train(federation, start, method, record=record, keep=order.keep, **_how(order, method, out))
 
 
 def _unlearn(order: Order, federation: FlowerFederation, start: Start, out: Path) -> api.Result:
     assert order.request is not None  # the order was read
     more = bool(order.reference or order.retrain or order.dormancy is not None)
     at_once = order.audit and not more
-    result = api.unlearn(federation, start, order.request, order.method_, attack=at_once, **_how(order, out))
+    method = order.chosen(start.training)
+    result = api.unlearn(federation, start, order.request, method, attack=at_once, **_how(order, method, out))
     if order.audit and more:
         log.info("fupareto: auditing the models")
         references = [str(path) for path in parse.listed(order.reference)]
@@ -92,14 +95,13 @@ def _unlearn(order: Order, federation: FlowerFederation, start: Start, out: Path
     return result
 
 
-def _how(order: Order, out: Path) -> dict[str, Any]:
+def _how(order: Order, method: Method, out: Path) -> dict[str, Any]:
     """Return the arguments that training and unlearning share."""
-    budget = order.method_.budget
 
     def watch(entry: dict[str, Any]) -> None:
         missing = "".join(f"; {i} is missing: {why}" for i, why in (entry.get("missing") or {}).items())
         words = in_words(entry) or entry["phase"]
-        log.info("fupareto: round %d of %d, %s%s", entry["round"], budget, words, missing)
+        log.info("fupareto: round %d of %d, %s%s", entry["round"], method.budget, words, missing)
 
     return {
         "seed": order.seed,

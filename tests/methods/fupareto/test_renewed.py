@@ -16,6 +16,7 @@ from fupareto.federation.questions import (
     Losses,
     Question,
     Train,
+    Trained,
     TrialLosses,
 )
 from fupareto.methods import FedAvg, FUPareto
@@ -77,7 +78,7 @@ def test_every_step_lowers_the_retained_losses_and_raises_no_forget_loss() -> No
 def test_a_forget_client_can_stop_every_step() -> None:
     def change(client: str, question: Question, answer: Answer | Failure) -> Answer | Failure:
         asked = isinstance(question, TrialLosses) and client == "1" and question.steps != (0.0,)
-        return Losses(tuple(x + 1.0 for x in answer.values)) if asked and isinstance(answer, Losses) else answer
+        return Losses(tuple(x + 1.0 for x in answer.losses)) if asked and isinstance(answer, Losses) else answer
 
     states = finished(Spy(clients(), change=change))
     assert story(states[4:]) == "i"
@@ -146,7 +147,7 @@ def test_the_first_search_is_wide_and_later_ones_are_not() -> None:
 def never(client: str, question: Question, answer: Answer | Failure) -> Answer | Failure:
     """No client accepts any step; gradients and goals are as they are."""
     trial = isinstance(question, TrialLosses) and question.steps != (0.0,)
-    return Losses(tuple(1e9 for _ in answer.values)) if trial and isinstance(answer, Losses) else answer
+    return Losses(tuple(1e9 for _ in answer.losses)) if trial and isinstance(answer, Losses) else answer
 
 
 def test_a_failed_wide_search_ends_the_stage() -> None:
@@ -169,8 +170,9 @@ def test_after_a_failed_narrow_search_a_wide_one_follows() -> None:
 
 def test_a_diverged_renewal_is_not_the_rate_of_improvement() -> None:
     def change(client: str, question: Question, answer: Answer | Failure) -> Answer | Failure:
-        ruined = isinstance(question, Train) and question.lr > 0.2 and not isinstance(answer, Failure)
-        return dataclasses.replace(answer, w=answer.w * torch.nan) if ruined else answer  # type: ignore[union-attr, call-arg]
+        if isinstance(question, Train) and isinstance(answer, Trained) and question.lr > 0.2:
+            return dataclasses.replace(answer, w=answer.w * torch.nan)
+        return answer
 
     states = finished(Spy(clients(), change=change), lr=0.5)
     assert [s.rate for s in states[1:4]] == pytest.approx([0.15] * 3)
@@ -228,7 +230,7 @@ def test_a_following_rate_is_the_largest_accepted_step_and_an_expansion_doubles_
 
 def test_a_following_rate_gives_up_after_eighteen_rounds_without_a_step() -> None:
     def change(client: str, question: Question, answer: Answer | Failure) -> Answer | Failure:
-        return Losses(tuple(1e9 for _ in answer.values)) if isinstance(answer, Losses) else answer
+        return Losses(tuple(1e9 for _ in answer.losses)) if isinstance(answer, Losses) else answer
 
     rates = guard(rates="follow", rounds=40, recovery_rounds=0, lr=0.1)
     states = walk(rates, Spy(clients(), change=change), blobs.trained(), blobs.FORGET)
