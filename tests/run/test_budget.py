@@ -42,12 +42,13 @@ def only(monkeypatch: pytest.MonkeyPatch, free: int | None) -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("fupareto", {"rounds": 2, "recovery_rounds": 1}),
-        ("fupareto", {"rounds": 2, "recovery_rounds": 1, "participation": 0.1}),
+        ("fupareto", {"rounds": 2, "renewal": 0.01}),
+        ("fupareto:guard", {"rounds": 2, "recovery_rounds": 1}),
+        ("fupareto:guard", {"rounds": 2, "recovery_rounds": 1, "participation": 0.1}),
         ("fedosd", {"rounds": 1, "recovery_rounds": 1}),
         ("fedavg", {"rounds": 2}),
     ],
-    ids=["fupareto", "fupareto, a tenth", "fedosd", "fedavg"],
+    ids=["fupareto", "guard", "guard, a tenth", "fedosd", "fedavg"],
 )
 def test_the_peak_is_as_predicted(name: str, options: dict[str, Any]) -> None:
     """200 clients, 48,010 parameters: one float32 copy of all gradients is 38 MB, and a second one would be seen."""
@@ -83,7 +84,7 @@ def test_what_methods_hold_grows_with_clients_only_where_it_must() -> None:
         assert (more_leave == 0) == (name in streaming | {"federaser"}), name
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*METHODS, "fupareto:guard"])
 def test_the_docs_say_what_methods_hold(name: str) -> None:
     page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
     (formula,) = re.findall(rf"^\| `{name}` \| `(.+)` \|$", page, re.MULTILINE)

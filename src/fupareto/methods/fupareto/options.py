@@ -124,11 +124,12 @@ class FUParetoOptions(Method):
         return self.renewal_rounds + self.rounds + self.recovery_rounds
 
     def rows(self, forget: int, retained: int) -> int:
-        """Count w0, the gradients of the participating clients, and in recovery the guards, thrice while saving."""
+        """Count w0, the momentum or the gradients of those asked, and in recovery the guards, thrice while saving."""
         asked = sample_size(retained, self.participation)
         guards = (2 * forget if self.recovery_kind.guarded else 1) if self.recovery_rounds else 0
         renewing = self.renew.rows(forget, retained) - 1 if self.renew else 0
-        return 1 + max(forget + asked, asked + guards, 3 * guards, renewing)
+        answering = asked if self.renew else forget + asked
+        return 1 + max(answering, asked + guards, 3 * guards, renewing)
 
     @property
     def local_batch(self) -> int:
