@@ -2,13 +2,14 @@
 
 import dataclasses
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from fupareto import serial
+from fupareto import api, serial
 from fupareto.federation.questions import (
     Answer,
     Failure,
@@ -22,6 +23,7 @@ from fupareto.federation.questions import (
 from fupareto.methods import FedAvg, FUPareto
 from fupareto.methods.fupareto.method import FUParetoState
 from fupareto.methods.fupareto.rates import WIDE
+from fupareto.methods.registry import find
 from fupareto.methods.renew import Renew
 from fupareto.tasks.losses import Loss
 from presets import guard
@@ -191,6 +193,28 @@ def test_it_resumes_from_what_was_saved(cut: int) -> None:
         assert torch.equal(state.w, wanted.w)
         assert state.record == wanted.record
     assert state.done
+
+
+@pytest.mark.parametrize("cut", [2, 4])
+def test_a_run_that_was_cut_in_renewal_ends_the_same(cut: int, tmp_path: Path) -> None:
+    def stop(record: dict[str, Any]) -> None:
+        if record["round"] > cut:
+            raise KeyboardInterrupt
+
+    def run(out: str, **how: Any) -> api.Result:
+        return api.unlearn(clients(), blobs.trained(), list(blobs.FORGET), method(), out=tmp_path / out, **how)
+
+    whole = run("whole")
+    with pytest.raises(KeyboardInterrupt):
+        run("cut", watch=stop)
+    resumed = run("cut", resume=True)
+    one, other = whole.outcome.model("unlearned"), resumed.outcome.model("unlearned")
+    assert one is not None
+    assert other is not None
+    assert torch.equal(one, other)
+    assert [r["phase"] for r in resumed.rounds] == [r["phase"] for r in whole.rounds]
+    stored = resumed.place.config["method"]
+    assert find("fupareto", {k: v for k, v in stored.items() if k != "name"}) == method()  # config.toml says it all
 
 
 # A rate that follows, without renewal ------------------------------------------------------------------------------
