@@ -23,15 +23,16 @@ import safetensors.torch
 import fupareto
 from flower.example import APP, data, model
 from flower.processes import deployment
-from fupareto import FedAvg, FUPareto
+from fupareto import FedAvg
 from fupareto.methods import Method
+from fupareto.methods.registry import find
 from fupareto.run.directory import Run
 from fupareto.versions import versions
 
 CLIENTS = ("0", "1", "2", "7")
 METHODS: dict[str, Method] = {
     "fedavg": FedAvg(rounds=4, lr=0.3, batch_size=10),
-    "fupareto": FUPareto(rounds=4, recovery_rounds=0, lr=0.3),
+    "fupareto": find("fupareto:guard", {"rounds": 4, "recovery_rounds": 0, "lr": 0.3}),
 }
 OPTIONS = {"fedavg": "rounds=4 lr=0.3 batch_size=10", "fupareto": "rounds=4 recovery_rounds=0 lr=0.3"}
 
@@ -54,7 +55,8 @@ def ours(start: Path) -> dict[str, Any]:
 
 def config(method: str, start: Path, out: Path, clients: int) -> str:
     forget = "" if method == "fedavg" else "0"
-    words = [f'method="{method}"', f'options="{OPTIONS[method]}"', f'forget="{forget}"', f'model="{start}"']
+    name = "fupareto:guard" if method == "fupareto" else method
+    words = [f'method="{name}"', f'options="{OPTIONS[method]}"', f'forget="{forget}"', f'model="{start}"']
     return " ".join([*words, f'out="{out}"', f"clients={clients} measure-every=0"])
 
 

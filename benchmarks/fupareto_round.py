@@ -33,6 +33,7 @@ from fupareto.federation.local import batches
 from fupareto.federation.questions import Answer, Failure, Gradient, Question, TrialLosses
 from fupareto.methods.fupareto import objectives, search
 from fupareto.methods.fupareto.method import FUPareto, FUParetoState
+from fupareto.methods.registry import find
 
 SHAPE = (1, 28, 28)
 CORES = os.cpu_count() or 1
@@ -159,6 +160,13 @@ class Round:
         return seconds(lambda: passes(asked))
 
 
+def guard(**options: Any) -> FUPareto:
+    """Return FUPareto without renewal: the rounds that are measured are those of improvement and expansion."""
+    found = find("fupareto:guard", options)
+    assert isinstance(found, FUPareto)
+    return found
+
+
 def kinds(samples: int) -> dict[str, Round]:
     """Return rounds of every kind: steps accepted, all refused, expansion, recovery, clients that fail."""
     model = models.build("lenet5", SHAPE, 10, seed=0)
@@ -167,9 +175,9 @@ def kinds(samples: int) -> dict[str, Round]:
     federation = Watched(model, data, workers=CORES)
     ill = Watched(model, data, workers=CORES, failing=("2", "11", "19"))
     request = Request(clients=("0", "1", "2", "3", "4"))
-    usual, refused = FUPareto(), FUPareto(lr=1e6)
+    usual, refused = guard(), guard(lr=1e6)
     state = usual.init(federation, parameters.read(model), request)
-    last = FUPareto(rounds=1)
+    last = guard(rounds=1)
     return {
         "improvement": Round(federation, usual, state),
         "improvement, every step refused": Round(federation, refused, refused.init(federation, state.w, request)),

@@ -24,7 +24,8 @@ from common import RESULTS, TimedOut, exponent, isolated, memory_of, reset_peak,
 from fupareto import parameters
 from fupareto.federation import Request, SimulatedFederation
 from fupareto.federation.collected import Trial
-from fupareto.methods import FedAvg, FUPareto, Method
+from fupareto.methods import FedAvg, Method
+from fupareto.methods.registry import find
 from fupareto.tasks.losses import Loss
 
 FEATURES, CLASSES = 64, 10
@@ -69,7 +70,7 @@ class Point:
             objectives = dict.fromkeys(federation.ids, Loss("ce"))
             return lambda: list(federation.losses(Trial(w, torch.ones_like(w), trial), objectives, {}))
         forget = Request(clients=federation.ids[: max(1, self.clients // 4)])
-        method: Method = FedAvg() if self.work == "fedavg" else FUPareto()
+        method: Method = FedAvg() if self.work == "fedavg" else find("fupareto:guard")
         state = method.init(federation, w, None if self.work == "fedavg" else forget)
         return lambda: method.step(federation, replace(state, w=w.clone()))  # a model of which nothing is known
 

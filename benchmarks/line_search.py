@@ -83,7 +83,9 @@ def chosen_bench(tiny: bool) -> tuple[file.Bench, str]:
         return file.load(EXPERIMENTS / "participation-fmnist.toml", "laptop"), "laptop"
     bench = file.load(EXPERIMENTS / "requests-digits.toml", "full")
     few = {"rounds": 4, "recovery_rounds": 2}
-    methods = [m.model_copy(update={"options": {**m.options, **few}}) for m in bench.methods if m.method == "fupareto"]
+    methods = [
+        m.model_copy(update={"options": {**m.options, **few}}) for m in bench.methods if m.method == "fupareto:guard"
+    ]
     experiment = {**bench.experiment, "train": {**bench.experiment["train"], "rounds": 3}}
     changes = {"methods": methods[:1], "settings": bench.settings[:1], "seeds": bench.seeds[:1]}
     return bench.model_copy(update={**changes, "experiment": experiment}), "tiny"

@@ -21,7 +21,7 @@ from common import RESULTS, isolated, memory_of, reset_peak, write
 from fupareto import api, models, parameters
 from fupareto.federation import SimulatedFederation
 from fupareto.federation.local import batch_size
-from fupareto.methods import FUPareto
+from fupareto.methods.registry import find
 from fupareto.run import budget
 
 FORGET, FEW, FULL = 5, 4, 6  # clients that leave; samples of most clients; clients with a full batch
@@ -47,7 +47,7 @@ class Case:
         sizes = [full if k >= self.clients - FULL else FEW for k in range(self.clients)]
         data = {str(k): {"train": (x[:n], y[:n]), "test": (x[:1], y[:1])} for k, n in enumerate(sizes)}
         federation = SimulatedFederation(module, data, workers=2)
-        method = FUPareto(rounds=2, recovery_rounds=1)
+        method = find("fupareto:guard", {"rounds": 2, "recovery_rounds": 1})
         w = parameters.read(module)
         predicted = budget.need(method, federation, FORGET, self.clients - FORGET)
         before = reset_peak()

@@ -39,14 +39,14 @@ def main() -> None:
     federation = fupareto.simulate(model, hospitals())
 
     trained = fupareto.train(federation, model, fupareto.FedAvg(rounds=100, lr=0.5, batch_size=16))
-    model.load_state_dict(trained.model("initial"))
+    result = fupareto.unlearn(federation, trained, forget=["west"])
 
-    result = fupareto.unlearn(
-        federation, model, forget=["west"], method=fupareto.FUPareto(lr=0.2, rounds=40, recovery_rounds=10)
-    )
+    audit = result.audit(retrain=2, dormancy=40)  # attacks the model, and compares it with two retrained ones
     summary = result.summary()
     for stage, measured in summary["stages"].items():
         print(f"{stage:10} forget accuracy {measured['forget_acc']:.3f}  retained accuracy {measured['r_acc']:.3f}")
+    for check in audit["verdict"]["checks"]:
+        print(f"{check['result']:10} {check['claim']}")
     print(summary["verdict"])
     print("report:", result.report(sys.argv[1] if len(sys.argv) > 1 else "report.html"))
     model.load_state_dict(result.model())  # the model to keep

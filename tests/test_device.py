@@ -18,9 +18,10 @@ from fupareto.federation import Request, SimulatedFederation
 from fupareto.federation.history import History
 from fupareto.federation.recording import WithHistory
 from fupareto.federation.simulated import usable
-from fupareto.methods import FedAvg, FUPareto, Method
+from fupareto.methods import FedAvg, Method
 from fupareto.methods.registry import METHODS, find
 from fupareto.methods.sequential import Sequential
+from presets import guard
 
 ROOT = Path(fupareto.__file__).parent
 MAKERS = {
@@ -84,7 +85,7 @@ def test_training_is_the_same(model: Factory, shape: tuple[int, ...]) -> None:
     ids=["default", "a half, anchored", "pseudo-gradients", "a class", "samples"],
 )
 def test_fupareto_is_the_same(options: dict[str, Any], request_: Request) -> None:
-    method = FUPareto(rounds=3, recovery_rounds=1, lr=1.0, **options)
+    method = guard(rounds=3, recovery_rounds=1, lr=1.0, **options)
     here, there = both(lambda federation: ended(api.unlearn(federation, start(), request_, method)))
     assert here == there
 
@@ -117,7 +118,7 @@ def test_a_run_that_was_cut_off_goes_on_there(tmp_path: Path) -> None:
         if record["round"] == 3:
             raise Cut
 
-    inner = FUPareto(rounds=2, recovery_rounds=1, lr=1.0)
+    inner = guard(rounds=2, recovery_rounds=1, lr=1.0)
 
     def run(federation: SimulatedFederation) -> list[Any]:
         out = tmp_path / federation.device.type
@@ -137,7 +138,7 @@ def test_a_run_that_was_cut_off_goes_on_there(tmp_path: Path) -> None:
 
 def test_the_audit_and_its_report_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relearning, "ROUNDS", 2)
-    method = FUPareto(rounds=2, recovery_rounds=1, lr=1.0)
+    method = guard(rounds=2, recovery_rounds=1, lr=1.0)
 
     def run(federation: SimulatedFederation) -> list[Any]:
         result = api.unlearn(federation, start(), list(FORGET), method)
@@ -164,7 +165,7 @@ def test_the_other_device_is_one() -> None:
 
 
 def test_a_state_comes_from_disk_to_the_device() -> None:
-    state = FUPareto().init(SimulatedFederation(plain(), clients(), workers=1), start(), Request(FORGET))
+    state = guard().init(SimulatedFederation(plain(), clients(), workers=1), start(), Request(FORGET))
     moved = serial.moved(state, torch.device("meta"))
     assert {t.device.type for t in (moved.w, moved.w0, moved.guard)} == {"meta"}
     assert moved.forget == state.forget
@@ -202,7 +203,7 @@ def test_models_and_vectors_of_the_user_are_brought_there() -> None:
             plain(), {i: (s["train"], s["test"]) for i, s in clients().items()}, device=device
         )
         w: Tensor = start()
-        result = fupareto.unlearn(federation, w, list(FORGET), FUPareto(rounds=1, recovery_rounds=0))
+        result = fupareto.unlearn(federation, w, list(FORGET), guard(rounds=1, recovery_rounds=0))
         assert isinstance(result.outcome.model("unlearned"), Elsewhere)
         assert isinstance(federation.fresh(1), Elsewhere)
     assert not isinstance(w, Elsewhere)

@@ -87,8 +87,9 @@ def test_a_run_of_the_papers_setting_has_its_cells() -> None:
         "unlearned": 0.034,
         "recovered": 0.044,
     }
-    pareto = paper.beside(summary(method="fupareto"), {"s": 5})
-    assert (pareto["unlearned"]["asr"], pareto["recovered"]["asr"]) == (0.008, 0.012)
+    for name in ("fupareto", "fupareto:guard", "fupareto:paper"):
+        pareto = paper.beside(summary(method=name), {"s": 5})
+        assert (pareto["unlearned"]["asr"], pareto["recovered"]["asr"]) == (0.008, 0.012)
 
 
 @pytest.mark.parametrize(

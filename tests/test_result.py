@@ -16,9 +16,10 @@ from fupareto import FedAvg, FUPareto, Request, UserError
 from fupareto.evidence import certify
 from fupareto.methods.retrain import Retrain
 from fupareto.run.directory import Run
+from presets import guard
 
 TRAINING = FedAvg(rounds=4, lr=0.3, batch_size=10)
-METHOD = FUPareto(rounds=2, recovery_rounds=1, lr=0.1)
+METHOD = guard(rounds=2, recovery_rounds=1, lr=0.1)
 
 
 def samples(seed: int, count: int = 24) -> tuple[Tensor, Tensor]:
@@ -253,7 +254,7 @@ def test_two_retrained_models_and_further_training(
 
 
 def test_a_long_run_is_trained_on_by_default(federation: fupareto.Federation, trained: fupareto.Result) -> None:
-    method = FUPareto(rounds=40, recovery_rounds=1, lr=0.1)
+    method = guard(rounds=40, recovery_rounds=1, lr=0.1)
     assert len(fupareto.unlearn(federation, trained, ["b"], method).rounds) >= 40
     found = fupareto.unlearn(federation, trained, ["b"], method).audit()
     assert found["dormancy"]["rounds"] == 40

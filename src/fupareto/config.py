@@ -146,7 +146,7 @@ class Unlearning(_Section):
     """
 
     method: Name = "fupareto"
-    options: dict[str, Any] = Field(default_factory=lambda: {"lr": 0.1, "rounds": 80, "recovery_rounds": 20})
+    options: dict[str, Any] = {}
 
 
 class Experiment(_Section):

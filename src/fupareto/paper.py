@@ -38,6 +38,7 @@ METHODS = {  # our name -> row of Table I
     "fugas": "FUGAS",
     "fedosd": "FedOSD",
     "fupareto": "FUPareto s={s}",
+    "fupareto:guard": "FUPareto s={s}",
     "fupareto:paper": "FUPareto s={s}",
 }
 

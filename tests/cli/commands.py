@@ -28,7 +28,7 @@ rounds = 6
 clients = 2
 
 [unlearn]
-options = { lr = 0.05, rounds = 6, recovery_rounds = 4 }
+options = { renewal = 0, rates = "fall", lr = 0.05, rounds = 6, recovery_rounds = 4 }
 """
 
 _forks = multiprocessing.get_context("forkserver")

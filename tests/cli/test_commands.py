@@ -118,6 +118,19 @@ def test_other_request_and_options(call: Call, small: Path, tmp_path: Path) -> N
     assert all(line in config for line in ('loss = "uce"', 'recovery = "none"', "rounds = 1", "recovery_rounds = 4"))
 
 
+def test_the_training_of_renewal_can_be_set(call: Call, small: Path, tmp_path: Path) -> None:
+    args = ("--set", "renewal=0.5", "--set", "training.lr=0.02", "--set", "rounds=1", "--set", "recovery_rounds=0")
+    ended = call("unlearn", small / "trained", *args, "--out", tmp_path / "run", "--json", "--quiet")
+    assert json.loads(ended.out)["phases"]["renew"] == 3  # half of the training's rounds
+    method = tomllib.loads((tmp_path / "run/config.toml").read_text())["method"]
+    assert (method["training"]["lr"], method["training"]["rounds"]) == (0.02, 6)
+    again = call("unlearn", small / "trained", *args, "--out", tmp_path / "run", "--resume", "--quiet")
+    assert again.code == 0
+    wrong = call("unlearn", small / "trained", "--set", "training.rate=1", "--out", tmp_path / "other")
+    assert wrong.code == 2
+    assert "option 'training': method 'fedavg' has no option 'rate'" in wrong.err
+
+
 def test_a_preset_inherits_the_files_options(call: Call, small: Path, tmp_path: Path) -> None:
     args = ("--method", "fupareto:paper", "--set", "recovery_rounds=1")
     assert call("unlearn", small / "trained", *args, "--out", tmp_path / "run", "-q").code == 0

@@ -9,7 +9,8 @@ import pytest
 import tomli_w
 
 import fupareto
-from fupareto import FedAvg, FUPareto
+from fupareto import FedAvg
+from presets import guard
 from test_result import clients, model
 
 from .conftest import Call
@@ -22,7 +23,7 @@ def run(tmp_path: Path) -> Path:
     """A finished run of the Python interface, ``tmp_path/python``, after a training beside it."""
     federation = fupareto.simulate(model(), clients())
     trained = fupareto.train(federation, model(), FedAvg(rounds=2, batch_size=8), out=tmp_path / "training")
-    fupareto.unlearn(federation, trained, ["b"], FUPareto(rounds=2, recovery_rounds=1), out=tmp_path / "python")
+    fupareto.unlearn(federation, trained, ["b"], guard(rounds=2, recovery_rounds=1), out=tmp_path / "python")
     return tmp_path / "python"
 
 

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 import fupareto
-from fupareto import FUPareto
 from fupareto.evidence import FAILED, Finding, certify, verify
+from presets import guard
 
-METHOD = FUPareto(rounds=2, recovery_rounds=2, lr=0.1)
+METHOD = guard(rounds=2, recovery_rounds=2, lr=0.1)
 AUDIT: dict[str, Any] = {
     "format": 2,
     "created": "2026-01-01T00:00:00+00:00",

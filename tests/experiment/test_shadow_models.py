@@ -13,8 +13,9 @@ from fupareto.errors import NotApplicable, UserError
 from fupareto.experiment import shadow_models
 from fupareto.experiment.shadows import Shadows, make
 from fupareto.federation import Request, SimulatedFederation
-from fupareto.methods import FedAvg, FUPareto
+from fupareto.methods import FedAvg
 from fupareto.run.directory import Run
+from presets import guard
 
 TINY = config.validate(
     {
@@ -92,7 +93,7 @@ def test_training_and_forgetting_a_shadow_is_training_and_forgetting_in_its_worl
     other = shadow_models.train(federation, worlds.FORGET, None, FedAvg(rounds=2, lr=0.1), 9)
     assert torch.equal(w, again)
     assert not torch.equal(w, other)
-    method = FUPareto(rounds=2, recovery_rounds=1, lr=0.05)
+    method = guard(rounds=2, recovery_rounds=1, lr=0.05)
     unlearned = shadow_models.forget(federation, request, masks, w, method, "unlearned", 9)
     recovered = shadow_models.forget(federation, request, masks, w, method, "recovered", 9)
     assert not torch.equal(unlearned, w)

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from fupareto import serial
 from fupareto.federation import Federation, Local, Request, SimulatedFederation
 from fupareto.federation.collected import Trial
-from fupareto.methods import FedAvg, FUPareto, Method, State
+from fupareto.methods import FedAvg, Method, State
 from fupareto.tasks.losses import Loss
+from presets import guard
 
 from .engines import BytesFederation
 from .worlds import CLASSES, FORGET, Factory, clients, dropping, normed, plain, shape_of, start, world
@@ -62,7 +63,7 @@ def test_fedavg_is_bit_identical_on_every_engine(model: Factory) -> None:
 )
 def test_fupareto_is_bit_identical_on_every_engine(model: Factory, options: dict[str, Any]) -> None:
     w0 = run(FedAvg(rounds=5, lr=0.1), world(model), start(model), None)[-1].w
-    method = FUPareto(rounds=7, recovery_rounds=2, lr=1.0, s=2, **options)
+    method = guard(rounds=7, recovery_rounds=2, lr=1.0, s=2, **options)
     states = assert_same_runs(method, model, Request(FORGET), w0)[1:]
     assert {s.phase for s in states} == {"improve", "expand", "recover"}
     assert any(s.record["step"] is None for s in states)
@@ -122,7 +123,7 @@ def test_bytes_of_a_fedavg_run() -> None:
 
 def test_bytes_of_a_fupareto_run_follow_from_its_record() -> None:
     federation = world()
-    states = run(FUPareto(rounds=7, recovery_rounds=2, lr=1.0), federation, start(), Request(FORGET))
+    states = run(guard(rounds=7, recovery_rounds=2, lr=1.0), federation, start(), Request(FORGET))
     assert {s.phase for s in states[1:]} == {"improve", "expand", "recover"}
     down = up = 0
     known: tuple[int, int] | None = None

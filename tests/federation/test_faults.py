@@ -28,6 +28,7 @@ from fupareto.federation.questions import (
 from fupareto.methods import FedAvg, FUPareto
 from fupareto.methods.fupareto.method import FUParetoState
 from fupareto.tasks.losses import Loss
+from presets import guard
 
 from .engines import BytesFederation, Fault, FaultyFederation, Reply, always, only, silent
 from .worlds import FORGET, clients, plain, small, start, world
@@ -277,7 +278,7 @@ def test_fedavg_goes_on_without_a_client() -> None:
 # FUPareto ------------------------------------------------------------------------------------------------------
 
 RETAINED = ("c0", "c2", "c3", "c5")
-METHOD = FUPareto(rounds=50, lr=0.1, s=2)
+METHOD = guard(rounds=50, lr=0.1, s=2)
 
 
 def unlearn(federation: Federation, rounds: int = 1, method: FUPareto = METHOD, **changes: Any) -> FUParetoState:

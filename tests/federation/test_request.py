@@ -20,12 +20,12 @@ from fupareto.federation.contract import Federation
 from fupareto.federation.history import History, Plan
 from fupareto.federation.recording import WithHistory
 from fupareto.federation.request import Splits
-from fupareto.methods import FUPareto
 from fupareto.methods.fedau import FedAU
 from fupareto.methods.federaser import FedEraser
 from fupareto.methods.fupga import FUPGA
 from fupareto.methods.registry import METHODS, find
 from fupareto.run.directory import Run
+from presets import guard
 
 IDS = ("a", "b", "c", "d")
 
@@ -284,7 +284,7 @@ def test_an_engine_that_cannot_divide_its_clients_says_so() -> None:
 
 
 def test_from_python() -> None:
-    method = FUPareto(rounds=2, recovery_rounds=0)
+    method = guard(rounds=2, recovery_rounds=0)
     result = fupareto.unlearn(federation(), torch.zeros(15), Request(classes=(2,)), method)
     assert result.summary()["forget"] == ["0/forget", "1/forget", "2/forget"]
     whole = federation()

@@ -13,15 +13,15 @@ from fupareto.federation.history import History, Plan
 from fupareto.federation.questions import Answer, Failure, Gradient, Question
 from fupareto.federation.recording import WithHistory, history_of
 from fupareto.federation.wrappers import Attendance, KeepingAnswers, Wrapper
-from fupareto.methods import FUPareto
 from fupareto.tasks.losses import Loss
+from presets import guard
 
 from .engines import FaultyFederation, silent
 from .worlds import FORGET, clients, dropping, start, world
 
 CE, MBS = Loss("ce"), Loss("mbs")
 W = start()
-METHOD = FUPareto(lr=1.0, rounds=12, recovery_rounds=2)
+METHOD = guard(lr=1.0, rounds=12, recovery_rounds=2)
 
 
 class Counting(Wrapper):
@@ -94,7 +94,7 @@ def test_a_run_that_keeps_answers_is_the_same_as_one_restarted_every_round() -> 
 
 def test_gradients_that_are_random_are_never_repeated() -> None:
     for options in ({"gradient": "pseudo"}, {"search_mode": "train"}):
-        method = FUPareto(lr=8.0, rounds=4, recovery_rounds=0, **options)  # type: ignore[arg-type]
+        method = guard(lr=8.0, rounds=4, recovery_rounds=0, **options)
         counting = Counting(world(dropping))
         state = method.init(counting, start(dropping), Request(FORGET), seed=3)
         while not state.done:

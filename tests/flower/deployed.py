@@ -5,11 +5,11 @@ from pathlib import Path
 import torch
 
 import fupareto
-from fupareto import FUPareto
 from fupareto.run.directory import Run
+from presets import guard
 
 CLIENTS = ("0", "1", "2", "7")
-METHOD = FUPareto(rounds=2, recovery_rounds=1, lr=0.3)
+METHOD = guard(rounds=2, recovery_rounds=1, lr=0.3)
 OPTIONS = "rounds=2 recovery_rounds=1 lr=0.3"
 
 

@@ -25,8 +25,9 @@ from fupareto.flower.records import (
     read_answer,
     read_envelope,
 )
-from fupareto.methods import FedAvg, FUPareto
+from fupareto.methods import FedAvg
 from fupareto.tasks.losses import Loss
+from presets import guard
 
 from .grid import Fault, LocalGrid, app_of, grid_of
 
@@ -34,7 +35,7 @@ CE = Loss("ce")
 W = start()
 IDS = ("c0", "c1", "c2", "c3", "c4", "c5")
 BAD = "c3"
-METHOD = FUPareto(rounds=3, recovery_rounds=2, lr=0.3)
+METHOD = guard(rounds=3, recovery_rounds=2, lr=0.3)
 
 
 @pytest.fixture(autouse=True)

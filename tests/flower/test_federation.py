@@ -21,6 +21,7 @@ from fupareto.methods import FedAvg, FUPareto, Method, State
 from fupareto.methods.registry import METHODS, find
 from fupareto.run import loop
 from fupareto.tasks.losses import Loss
+from presets import guard
 
 from .grid import LocalGrid, grid_of
 
@@ -65,20 +66,20 @@ def test_training_is_bit_identical(model: Factory) -> None:
 @pytest.mark.parametrize("model", [plain, dropping, normed])
 @pytest.mark.parametrize("options", [{}, {"gradient": "pseudo", "batch_size": 9, "search_mode": "train"}])
 def test_fupareto_is_bit_identical(model: Factory, options: dict[str, Any]) -> None:
-    method = FUPareto(rounds=5, recovery_rounds=2, lr=1.0, s=2, **options)
+    method = guard(rounds=5, recovery_rounds=2, lr=1.0, s=2, **options)
     assert_same(method, model, Request(FORGET), start(model))
 
 
 def test_a_share_of_the_clients_in_every_round_is_bit_identical() -> None:
     assert_same(FedAvg(rounds=4, lr=0.1, batch_size=9, participation=0.5), plain, None, start())
-    assert_same(FUPareto(rounds=5, recovery_rounds=2, lr=1.0, participation=0.5), plain, Request(FORGET), start())
+    assert_same(guard(rounds=5, recovery_rounds=2, lr=1.0, participation=0.5), plain, Request(FORGET), start())
 
 
 def test_who_is_not_drawn_hears_nothing() -> None:
     federation, grid = flower()
     runs: list[tuple[Method, Request | None]] = [
         (FedAvg(rounds=3, participation=0.3), None),
-        (FUPareto(rounds=3, participation=0.3), Request(FORGET)),
+        (guard(rounds=3, participation=0.3), Request(FORGET)),
     ]
     for method, request in runs:
         state = method.init(federation, start(), request, seed=2)
@@ -91,7 +92,7 @@ def test_who_is_not_drawn_hears_nothing() -> None:
 
 @pytest.mark.parametrize("request_", [Request(samples={"c1": (0, 3, 5), "c4": (2,)}), Request(classes=(1,))])
 def test_samples_and_classes_too(request_: Request) -> None:
-    assert_same(FUPareto(rounds=3, recovery_rounds=1, lr=0.3), plain, request_, start())
+    assert_same(guard(rounds=3, recovery_rounds=1, lr=0.3), plain, request_, start())
 
 
 @pytest.mark.parametrize("name", [n for n in METHODS if n not in ("fedavg", "fupareto")])
@@ -165,7 +166,7 @@ def test_bytes_agree_with_the_accounting(phase: str) -> None:
     """Within 5 % and a constant per message; the model must be large enough for the 5 % to mean something."""
     federation, grid = flower(large)
     w = start(large)
-    method: Method = FUPareto(rounds=6, recovery_rounds=2, lr=1.0) if phase != "train" else FedAvg(rounds=2)
+    method: Method = guard(rounds=6, recovery_rounds=2, lr=1.0) if phase != "train" else FedAvg(rounds=2)
     state = method.init(federation, w, None if phase == "train" else Request(FORGET))
     seen = False
     kept = KeepingAnswers(federation)
@@ -260,7 +261,7 @@ def test_a_client_that_does_not_say_what_it_holds() -> None:
 
 
 def test_outcomes_are_the_same_in_the_run_record() -> None:
-    method = FUPareto(rounds=2, recovery_rounds=1, lr=0.3)
+    method = guard(rounds=2, recovery_rounds=1, lr=0.3)
     runs = [loop.run(method, f, start(), Request(FORGET)) for f in (simulated(), flower()[0])]
     keys = ("round", "stage", "phase", "step", "tried", "losses", "missing", "asr", "r_acc", "forget_acc")
     mine, theirs = ([{k: r.get(k) for k in keys} for r in run.place.rounds()] for run in runs)

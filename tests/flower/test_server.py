@@ -19,14 +19,15 @@ from fupareto.federation import SimulatedFederation
 from fupareto.flower import FlowerFederation, nodes, server_app
 from fupareto.flower.order import Order
 from fupareto.flower.server import serve
-from fupareto.methods import FUPareto
+from fupareto.methods import FedAvg, FUPareto
 from fupareto.parameters import Layout
 from fupareto.run.directory import Run
+from presets import guard
 
 from .grid import LocalGrid, grid_of
 
 OPTIONS = "rounds=3 recovery_rounds=2 lr=0.3"
-METHOD = FUPareto(rounds=3, recovery_rounds=2, lr=0.3)
+METHOD = guard(rounds=3, recovery_rounds=2, lr=0.3)
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +56,13 @@ def model(tmp_path: Path) -> Path:
 
 
 def order(model: Path, out: Path, **more: Any) -> dict[str, Any]:
-    base = {"forget": ",".join(FORGET), "method": "fupareto", "options": OPTIONS, "model": str(model), "out": str(out)}
+    base = {
+        "forget": ",".join(FORGET),
+        "method": "fupareto:guard",
+        "options": OPTIONS,
+        "model": str(model),
+        "out": str(out),
+    }
     return {**base, "clients": 6, "timeout": 5.0, "patience": 0.0, **more}
 
 
@@ -103,6 +110,23 @@ def test_rounds_are_logged_to_a_tracker(grid: LocalGrid, model: Path, tmp_path: 
     events = accumulator.EventAccumulator(str(run.path / "tensorboard"))
     events.Reload()
     assert [event.step for event in events.Scalars("r_acc")] == [record["round"] for record in run.rounds()]
+
+
+def test_renewal_over_flower_follows_the_training_of_the_run(grid: LocalGrid, tmp_path: Path) -> None:
+    config = order(Path(), tmp_path / "training", forget="", method="fedavg", options="rounds=8 lr=0.2 batch_size=5")
+    trained = serve(grid, {**config, "model": ""}, plain)
+    options = "rounds=1 training.lr=0.1"
+    run = serve(grid, order(trained.path, tmp_path / "run", method="fupareto", options=options, audit=False), plain)
+    stored = run.config["method"]["training"]
+    assert (stored["rounds"], stored["lr"], stored["batch_size"]) == (8, 0.1, 5)
+    assert [r["phase"] for r in run.rounds()] == ["renew", "renew", "improve"]
+    here, training = SimulatedFederation(plain(), clients(), 1), FedAvg(rounds=8, lr=0.1, batch_size=5)
+    same = api.unlearn(here, trained.path, list(FORGET), FUPareto(rounds=1, training=training))
+    mine, theirs = run.load_model("unlearned"), same.model("unlearned")
+    assert mine is not None
+    assert all(torch.equal(mine[k], theirs[k]) for k in theirs)
+    with pytest.raises(UserError, match="option 'training': method 'fedavg' has no option 'epoch'"):
+        serve(grid, order(trained.path, tmp_path / "other", options="training.epoch=1"), plain)
 
 
 def test_a_run_over_flower_is_audited_and_continued_by_the_same_calls(grid: LocalGrid, tmp_path: Path) -> None:

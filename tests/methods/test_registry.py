@@ -9,8 +9,10 @@ import pytest
 
 from fupareto.config import Experiment
 from fupareto.errors import UserError
+from fupareto.experiment.setting import forgetter, training
 from fupareto.methods import FedAvg, FUPareto
-from fupareto.methods.registry import METHODS, find, kind
+from fupareto.methods.registry import METHODS, chosen, find, kind
+from fupareto.methods.renew import Renew
 
 OWN = """
 from dataclasses import dataclass
@@ -56,7 +58,8 @@ def test_names() -> None:
     assert all(cls.name == name for name, cls in METHODS.items())
     assert find("fupareto") == FUPareto()
     assert find("fedavg", {"lr": 1}) == FedAvg(lr=1)
-    assert find("fupareto", {"recovery_lr": 0.5}).budget == 200
+    assert find("fupareto:guard", {"recovery_lr": 0.5}).budget == 200
+    assert find("fupareto").budget == 60  # a quarter of FedAvg's 200 rounds, and 10
 
 
 def test_a_class_is_found_whatever_the_preset() -> None:
@@ -68,7 +71,7 @@ def test_a_class_is_found_whatever_the_preset() -> None:
 
 
 def test_what_a_method_takes_from_the_training_is_an_option_of_both() -> None:
-    training = {*Experiment().train.model_dump(), "training_rounds"}
+    training = {*Experiment().train.model_dump(), "training"}
     for name, cls in METHODS.items():
         assert set(cls.from_training) <= training & {f.name for f in dataclasses.fields(cls)}, name
 
@@ -87,6 +90,37 @@ def test_every_method_can_be_stored_and_made_again() -> None:
             assert find(name, stored) == find(full)
 
 
+TRAINING = FedAvg(rounds=50, lr=0.7, batch_size=11)
+
+
+@pytest.mark.parametrize("name", ["fupareto", "renew", "fupareto:guard"])
+def test_a_method_by_name_knows_the_training(name: str) -> None:
+    for method in (find(name, training=TRAINING), chosen(name, FUPareto, TRAINING)[0]):
+        assert options(method)["training"] == options(TRAINING)
+    changed = find(name, {"training": {"lr": 0.1}}, TRAINING)
+    assert options(changed)["training"] == {**options(TRAINING), "lr": 0.1}
+    assert find(name.partition(":")[0], json.loads(json.dumps(options(changed)))) == changed
+    assert options(find(name, {"training": {"lr": 0.1}}))["training"] == options(FedAvg(lr=0.1))
+
+
+def test_a_method_as_an_object_learns_the_training_unless_it_says_it() -> None:
+    assert chosen(FUPareto(rounds=3), FUPareto, TRAINING)[0] == FUPareto(rounds=3, training=TRAINING)
+    own = Renew(training=FedAvg(rounds=9))
+    assert chosen(own, FUPareto, TRAINING)[0] is own
+    assert chosen(FUPareto(), FUPareto)[0] == FUPareto()
+    assert chosen(FedAvg(), FedAvg, TRAINING)[0] == FedAvg()
+
+
+def test_an_experiment_file_can_change_single_settings_of_the_training() -> None:
+    unlearn = {"method": "fupareto", "options": {"training": {"lr": 0.3}, "rounds": 4}}
+    file = Experiment.model_validate({"train": {"rounds": 40, "epochs": 2}, "unlearn": unlearn})
+    asked = forgetter(file, "fupareto", {"training": {"batch_size": 7}})
+    expected = dataclasses.replace(training(file), lr=0.3, batch_size=7)
+    assert options(asked)["training"] == options(expected)
+    assert asked.budget == 10 + 4
+    assert options(forgetter(file, "renew", {}))["training"] == options(training(file))
+
+
 def test_own_class(own: str) -> None:
     mine = find(f"{own}:Mine", {"extra": 5, "rounds": 2})
     assert (mine.name, mine.budget, options(mine)["extra"]) == ("mine", 2, 5)
@@ -103,7 +137,7 @@ def test_own_class(own: str) -> None:
         ),
         ("fuparetto", {}, "fedau, fugas, fedosd, not, finetune, fedavg, or package.module:Class"),
         ("", {}, "unknown method ''"),
-        ("fupareto:papers", {}, "no preset 'papers'; there are: fupareto:m1, "),
+        ("fupareto:papers", {}, "no preset 'papers'; there are: fupareto:guard, fupareto:m1, "),
         ("fedavg:paper", {}, "no preset 'paper'; there are: none"),
         (":Mine", {}, "could not be imported"),
         (".relative:Mine", {}, "could not be imported"),
@@ -116,7 +150,7 @@ def test_own_class(own: str) -> None:
         ("OWN:Needs", {}, "the moon is not full"),
         ("OWN:Mine", {"extar": 1}, "did you mean 'extra'?"),
         ("fupareto", {"round": 3}, "did you mean 'rounds'?"),
-        ("fupareto", {"zzz": 3}, "it has rounds, recovery_rounds"),
+        ("fupareto", {"zzz": 3}, "it has renewal, rounds, recovery_rounds"),
         ("fupareto", {"lr": "x"}, "lr must be a finite number, not 'x'"),
         ("fupareto", {"lr": float("nan")}, "lr must be a finite number"),
         ("fupareto", {"s": True}, "s must be a whole number, not True"),
@@ -127,6 +161,16 @@ def test_own_class(own: str) -> None:
         ("fupareto", {"recovery_lr": 0}, "recovery_lr must be above 0"),
         ("fupareto", {"s": -1}, "s must lie between"),
         ("fedavg", {"epochs": 0}, "epochs must be above 0"),
+        (
+            "fupareto",
+            {"training": {"rate": 1}},
+            "option 'training': method 'fedavg' has no option 'rate'; it has rounds",
+        ),
+        ("renew", {"training": {"epoch": 1}}, "did you mean 'epochs'?"),
+        ("renew", {"training": {"lr": 0}}, "option 'training': lr must be above 0"),
+        ("renew", {"training": {"lr": "x"}}, "option 'training': lr must be a finite number, not 'x'"),
+        ("fupareto", {"training": 3}, "training must be a table of FedAvg's options or left out, not 3"),
+        ("fedosd", {"training": {}}, "has no option 'training'"),
     ],
 )
 def test_wrong_ones_are_refused(own: str, name: str, given: dict[str, Any], says: str) -> None:

@@ -10,7 +10,7 @@ import torch
 from fupareto import serial
 from fupareto.errors import NotApplicable, UserError
 from fupareto.federation.request import Request
-from fupareto.methods import FUPareto, Method
+from fupareto.methods import Method
 from fupareto.methods.fedau import FedAU
 from fupareto.methods.federaser import FedEraser
 from fupareto.methods.fedosd import FedOSD
@@ -18,13 +18,14 @@ from fupareto.methods.fupga import FUPGA
 from fupareto.methods.retrain import Retrain
 from fupareto.methods.sequential import Sequential, SequentialState
 from fupareto.randomness import derive
+from presets import guard
 
 from . import blobs
 from .spies import Spy, clients, record
 
 ORDER = ("2", "0")
 METHODS: list[Method] = [
-    FUPareto(rounds=3, recovery_rounds=2, lr=0.1),
+    guard(rounds=3, recovery_rounds=2, lr=0.1),
     FedOSD(rounds=2, recovery_rounds=1, lr=0.01, recovery_lr=0.01, batch_size=4),
     Retrain(rounds=2, batch_size=4),
     FedEraser(rounds=3, recovery_rounds=0, batch_size=4),

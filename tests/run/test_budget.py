@@ -15,11 +15,12 @@ from federation.worlds import FORGET, clients, plain, start
 from fupareto import UserError, api, models, parameters
 from fupareto.federation import SimulatedFederation
 from fupareto.federation.questions import Answer, Failure, Gradient, Question
-from fupareto.methods import FedAvg, FUPareto, Method
+from fupareto.methods import FedAvg, Method
 from fupareto.methods.registry import METHODS, find
 from fupareto.methods.sequential import Sequential
 from fupareto.run import budget
 from fupareto.tasks.losses import Loss
+from presets import guard
 
 CPU = torch.device("cpu")
 PEAK = Path(__file__).with_name("peak.py")
@@ -41,12 +42,13 @@ def only(monkeypatch: pytest.MonkeyPatch, free: int | None) -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("fupareto", {"rounds": 2, "recovery_rounds": 1}),
-        ("fupareto", {"rounds": 2, "recovery_rounds": 1, "participation": 0.1}),
+        ("fupareto", {"rounds": 2, "renewal": 0.01}),
+        ("fupareto:guard", {"rounds": 2, "recovery_rounds": 1}),
+        ("fupareto:guard", {"rounds": 2, "recovery_rounds": 1, "participation": 0.1}),
         ("fedosd", {"rounds": 1, "recovery_rounds": 1}),
         ("fedavg", {"rounds": 2}),
     ],
-    ids=["fupareto", "fupareto, a tenth", "fedosd", "fedavg"],
+    ids=["fupareto", "guard", "guard, a tenth", "fedosd", "fedavg"],
 )
 def test_the_peak_is_as_predicted(name: str, options: dict[str, Any]) -> None:
     """200 clients, 48,010 parameters: one float32 copy of all gradients is 38 MB, and a second one would be seen."""
@@ -66,7 +68,7 @@ def test_the_sizes_that_are_promised() -> None:
         few = {"train": (x[:1], y[:1])}  # what is needed goes by the client with the most samples
         held = {"0": {"train": (x, y)}, **{str(k): few for k in range(1, count)}}
         module = models.build(model, shape, classes, 0)
-        return budget.need(FUPareto(), SimulatedFederation(module, held, workers=2), 5, count - 5)
+        return budget.need(guard(), SimulatedFederation(module, held, workers=2), 5, count - 5)
 
     assert needed("nfresnet18", (3, 32, 32), 100, 50) <= 2 * 2**30
     assert needed("lenet5", (1, 28, 28), 10, 1000) <= 2**30
@@ -82,7 +84,7 @@ def test_what_methods_hold_grows_with_clients_only_where_it_must() -> None:
         assert (more_leave == 0) == (name in streaming | {"federaser"}), name
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*METHODS, "fupareto:guard"])
 def test_the_docs_say_what_methods_hold(name: str) -> None:
     page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
     (formula,) = re.findall(rf"^\| `{name}` \| `(.+)` \|$", page, re.MULTILINE)
@@ -91,17 +93,17 @@ def test_the_docs_say_what_methods_hold(name: str) -> None:
 
 
 def test_participation_is_what_it_saves() -> None:
-    assert FUPareto().rows(5, 1000) == 1011  # w0, everybody who stays, two guards of everybody who leaves
-    assert FUPareto(participation=0.1).rows(5, 1000) == 111  # the same with 100
-    assert FUPareto(recovery="none").rows(500, 10) < FUPareto().rows(500, 10)
-    assert FUPareto(recovery_rounds=0).rows(500, 10) < FUPareto().rows(500, 10)
-    assert Sequential(FUPareto(), 5).rows(5, 1000) > FUPareto().rows(1, 1004)
+    assert guard().rows(5, 1000) == 1011  # w0, everybody who stays, two guards of everybody who leaves
+    assert guard(participation=0.1).rows(5, 1000) == 111  # the same with 100
+    assert guard(recovery="none").rows(500, 10) < guard().rows(500, 10)
+    assert guard(recovery_rounds=0).rows(500, 10) < guard().rows(500, 10)
+    assert Sequential(guard(), 5).rows(5, 1000) > guard().rows(1, 1004)
 
 
 def test_the_batch_of_training_counts_only_where_clients_train() -> None:
-    assert FUPareto(batch_size=77).local_batch == 1  # full gradients go over the data by pieces of the engine's choice
-    assert FUPareto(batch_size=77, gradient="pseudo").local_batch == FedAvg(batch_size=77).local_batch == 77
-    assert Sequential(FUPareto(batch_size=77, gradient="pseudo"), 2).local_batch == 77
+    assert guard(batch_size=77).local_batch == 1  # full gradients go over the data by pieces of the engine's choice
+    assert guard(batch_size=77, gradient="pseudo").local_batch == FedAvg(batch_size=77).local_batch == 77
+    assert Sequential(guard(batch_size=77, gradient="pseudo"), 2).local_batch == 77
 
 
 def test_activations_are_what_forward_leaves() -> None:
@@ -171,23 +173,23 @@ def test_where_nobody_says_nothing_is_checked(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.delattr(os, "sysconf")
     assert budget.available(CPU, tmp_path) is None
     only(monkeypatch, None)
-    budget.check(FUPareto(), engine(), 2, 4)
+    budget.check(guard(), engine(), 2, 4)
 
 
 # Refusal -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_that_fits_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    only(monkeypatch, budget.need(FUPareto(), engine(), 2, 4))
-    budget.check(FUPareto(), engine(), 2, 4)
-    only(monkeypatch, budget.need(FUPareto(), engine(), 2, 4) - 1)
+    only(monkeypatch, budget.need(guard(), engine(), 2, 4))
+    budget.check(guard(), engine(), 2, 4)
+    only(monkeypatch, budget.need(guard(), engine(), 2, 4) - 1)
     with pytest.raises(UserError):
-        budget.check(FUPareto(), engine(), 2, 4)
+        budget.check(guard(), engine(), 2, 4)
 
 
 def test_the_words_of_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    clients_, method = engine(), FUPareto()
-    only(monkeypatch, budget.need(FUPareto(participation=0.1), clients_, 5, 5000))
+    clients_, method = engine(), guard()
+    only(monkeypatch, budget.need(guard(participation=0.1), clients_, 5, 5000))
     with pytest.raises(UserError) as refused:
         budget.check(method, clients_, 5, 5000)
     for words in (
@@ -203,7 +205,7 @@ def test_the_words_of_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
         budget.check(FedAvg(), clients_, 0, 6)
 
 
-@pytest.mark.parametrize("method", [FUPareto(rounds=1), find("fedosd")])
+@pytest.mark.parametrize("method", [guard(rounds=1), find("fedosd")])
 def test_nothing_is_left_behind(method: Method, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, 10)
     federation = engine()

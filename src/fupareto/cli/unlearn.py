@@ -51,7 +51,7 @@ def unlearn(
             out,
             request=parse.request(clients, samples, classes),
             method=method,
-            options=parse.options(set_ or []),
+            options=parse.nested(set_ or []),
             sequential=sequential,
             resume=resume,
             root=root,

@@ -8,11 +8,11 @@ from typing import Any
 from torch import Tensor
 
 from fupareto import data, models, parameters
-from fupareto.config import Experiment, validate
+from fupareto.config import Experiment, merged, validate
 from fupareto.errors import UserError
 from fupareto.federation import Request, SimulatedFederation
-from fupareto.methods import Method
-from fupareto.methods.registry import find, kind
+from fupareto.methods import FedAvg, Method
+from fupareto.methods.registry import find
 from fupareto.randomness import stream
 from fupareto.run.directory import Run
 from fupareto.versions import versions
@@ -108,9 +108,14 @@ def forgetter(experiment: Experiment, chosen: str, options: Mapping[str, Any]) -
         options: Options that are set explicitly.
     """
     same = chosen.partition(":")[0] == experiment.unlearn.method.partition(":")[0]
-    training = {**experiment.train.model_dump(), "training_rounds": experiment.train.rounds}
-    inherited = {key: training[key] for key in kind(chosen).from_training}
-    return find(chosen, {**inherited, **(experiment.unlearn.options if same else {}), **options})
+    return find(chosen, merged(experiment.unlearn.options if same else {}, options), training(experiment))
+
+
+def training(experiment: Experiment) -> FedAvg:
+    """Return the training of an experiment's initial model."""
+    method = find(FedAvg.name, experiment.train.model_dump(exclude={"record", "keep"}))
+    assert isinstance(method, FedAvg)
+    return method
 
 
 def stored_experiment(place: Run, instead: str = "") -> Experiment:

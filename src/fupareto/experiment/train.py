@@ -7,8 +7,7 @@ from fupareto import api
 from fupareto.config import Experiment
 from fupareto.experiment.duration import Agree, always
 from fupareto.experiment.duration import check as check_duration
-from fupareto.experiment.setting import default_request, facts, federation
-from fupareto.methods import FedAvg
+from fupareto.experiment.setting import default_request, facts, federation, training
 from fupareto.methods.registry import find
 from fupareto.run.directory import Run
 from fupareto.run.execute import Progress, Settings, no_progress, silent
@@ -43,7 +42,7 @@ def train(
         The finished run.
     """
     find(experiment.unlearn.method, experiment.unlearn.options)  # report mistakes in [unlearn] before the training
-    method = find(FedAvg.name, experiment.train.model_dump(exclude={"record", "keep"}))
+    method = training(experiment)
     wanted = default_request(experiment)
     engine, w = federation(experiment, root=root, device=device)
     check_duration(method, engine, w, agree)

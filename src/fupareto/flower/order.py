@@ -10,7 +10,7 @@ from fupareto import parse
 from fupareto.config import explain
 from fupareto.errors import UserError
 from fupareto.federation import Request
-from fupareto.methods import Method
+from fupareto.methods import FedAvg, Method
 from fupareto.methods.registry import find
 
 
@@ -76,7 +76,7 @@ class Order(BaseModel):
             order = cls.model_validate(dict(run_config))
         except ValidationError as error:
             raise UserError(explain(error, "the run config", cls)) from error
-        order.method_  # noqa: B018 - report mistakes in method and options before waiting for clients
+        order.chosen()  # report mistakes in method and options before waiting for clients
         if order.trains == bool(order.request):
             raise UserError(
                 'method "fedavg" trains a model and forgets nothing; leave forget, samples and classes empty'
@@ -96,10 +96,9 @@ class Order(BaseModel):
         """Return whether the run trains a model, without a request."""
         return self.method == "fedavg"
 
-    @property
-    def method_(self) -> Method:
-        """Return the method with its options."""
-        return find(self.method, parse.options(self.options.split(), "options"))
+    def chosen(self, training: FedAvg | None = None) -> Method:
+        """Return the method with its options; what they leave open is taken from the training, if known."""
+        return find(self.method, parse.nested(self.options.split(), "options"), training)
 
     @property
     def request(self) -> Request | None:

@@ -71,7 +71,7 @@ def serve(grid: Grid, run_config: Mapping[str, Any], model: Model, fresh: Fresh 
     )
     log.info("fupareto: %d clients are connected: %s", len(federation.ids), ", ".join(federation.ids))
     with tracking:
-        result = (_train if order.trains else _unlearn)(order, federation, start, _how(order, out, tracking))
+        result = (_train if order.trains else _unlearn)(order, federation, start, _how(order, start, out, tracking))
     result.report(out / "report.html")
     run = Run.open(out)
     _tell(run)
@@ -80,14 +80,15 @@ def serve(grid: Grid, run_config: Mapping[str, Any], model: Model, fresh: Fresh 
 
 def _train(order: Order, federation: FlowerFederation, start: Start, how: dict[str, Any]) -> api.Result:
     record = parse.listed(order.record)
-    return api.train(federation, start, order.method_, record=record, keep=order.keep, **how)
+    return api.train(federation, start, order.chosen(), record=record, keep=order.keep, **how)
 
 
 def _unlearn(order: Order, federation: FlowerFederation, start: Start, how: dict[str, Any]) -> api.Result:
     assert order.request is not None  # the order was read
     more = bool(order.reference or order.retrain or order.dormancy is not None)
     at_once = order.audit and not more
-    result = api.unlearn(federation, start, order.request, order.method_, attack=at_once, **how)
+    method = order.chosen(start.training)
+    result = api.unlearn(federation, start, order.request, method, attack=at_once, **how)
     if order.audit and more:
         log.info("fupareto: auditing the models")
         references = [str(path) for path in parse.listed(order.reference)]
@@ -95,9 +96,9 @@ def _unlearn(order: Order, federation: FlowerFederation, start: Start, how: dict
     return result
 
 
-def _how(order: Order, out: Path, tracking: Tracking) -> dict[str, Any]:
+def _how(order: Order, start: Start, out: Path, tracking: Tracking) -> dict[str, Any]:
     """Return the arguments that training and unlearning share."""
-    budget = order.method_.budget
+    budget = order.chosen(start.training).budget
 
     def watch(entry: dict[str, Any]) -> None:
         missing = "".join(f"; {i} is missing: {why}" for i, why in (entry.get("missing") or {}).items())

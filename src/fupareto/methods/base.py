@@ -222,6 +222,8 @@ def _words(hint: Any) -> str:
         return "one of " + ", ".join(map(repr, get_args(hint)))
     if get_args(hint):
         return " or ".join(_words(h) for h in get_args(hint))
+    if isinstance(hint, type) and issubclass(hint, Method):
+        return f"a table of {hint.__name__}'s options"
     return {float: "a finite number", int: "a whole number", bool: "true or false", type(None): "left out"}.get(
         hint, str(hint)
     )

@@ -34,12 +34,13 @@ def kind(name: str) -> type[Method]:
     return METHODS[base] if base in METHODS else _imported(name)
 
 
-def find(name: str, options: Mapping[str, Any] | None = None) -> Method:
+def find(name: str, options: Mapping[str, Any] | None = None, training: FedAvg | None = None) -> Method:
     """Return a method by name.
 
     Args:
         name: Name of the method, with a preset (``fupareto:paper``) or as ``package.module:Class``.
         options: Options, which override those of the preset.
+        training: Training of the initial model, if known: options in ``Method.from_training`` default to its own.
     """
     options, cls = dict(options or {}), kind(name)
     base, _, rest = name.partition(":")
@@ -49,7 +50,12 @@ def find(name: str, options: Mapping[str, Any] | None = None) -> Method:
             hint = did_you_mean(name, known)
             raise UserError(f"method '{base}' has no preset '{rest}'; there are: {', '.join(known) or 'none'}{hint}")
         options = {**cls.presets[rest], **options}
+    if training is not None:
+        followed = {**dataclasses.asdict(training), "training": training}
+        options = {**{key: followed[key] for key in cls.from_training}, **options}
     _check(cls, options)
+    if isinstance(options.get("training"), Mapping):
+        options["training"] = _training(options["training"], training or FedAvg())
     try:
         return cls(**options)
     except (TypeError, ValueError) as error:  # TypeError: an abstract class, or an option without a default
@@ -67,15 +73,16 @@ def chosen(method: Any, default: type[Method], training: FedAvg | None = None) -
     Args:
         method: A Method, a name, or None for the default.
         default: Class of the default method.
-        training: Training whose options a method given by name inherits (``Method.from_training``), if known.
+        training: Training of the initial model, if known. A method given by name takes its ``from_training`` options
+            from it, a Method that needs to know the training and does not say it takes the training.
     """
     if method is None:
         method = default.name
     if isinstance(method, Method):
-        return method, method.name
+        follows = "training" in method.from_training and getattr(method, "training", training) is None
+        return dataclasses.replace(method, training=training) if follows else method, method.name  # type: ignore[call-arg]
     if isinstance(method, str):
-        known = {**dataclasses.asdict(training), "training_rounds": training.rounds} if training else {}
-        return find(method, {key: known[key] for key in kind(method).from_training if key in known}), method
+        return find(method, training=training), method
     if isinstance(method, type) and issubclass(method, Method):
         raise UserError(f"method must be an object, not a class: write method={method.__name__}(), with parentheses")
     raise UserError(
@@ -95,6 +102,15 @@ def _imported(name: str) -> type[Method]:
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise UserError(f"method '{name}' is not a subclass of fupareto.methods.base.Method")
     return found
+
+
+def _training(options: Mapping[str, Any], known: FedAvg) -> FedAvg:
+    """Return the known training with other options."""
+    try:
+        _check(FedAvg, options)
+        return dataclasses.replace(known, **options)
+    except (UserError, ValueError) as error:
+        raise UserError(f"option 'training': {error}") from error
 
 
 def _check(cls: type[Method], options: Mapping[str, Any]) -> None:

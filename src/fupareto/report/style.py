@@ -49,6 +49,7 @@ DASHED = (0, (4, 3))
 
 # phase: (matplotlib marker, the same shape as a character, size, colour in the plane)
 MARKERS: dict[str, tuple[str, str, float, str]] = {
+    "renew": ("v", "▼", 6.0, VIOLET),
     "improve": ("o", "●", 4.5, RETAINED),
     "expand": ("^", "▲", 6.0, FORGET),
     "recover": ("s", "■", 4.2, TRUTH),

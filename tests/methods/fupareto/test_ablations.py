@@ -15,6 +15,7 @@ from fupareto.methods.fupareto.options import ABLATIONS
 from fupareto.methods.registry import find, presets
 from fupareto.pareto import Array
 from fupareto.tasks.losses import Loss
+from presets import guard
 
 from ..quadratics import QuadraticFederation, conflict, cosine, hinge, quadratic, story, vector, walk
 
@@ -25,7 +26,7 @@ BASE: dict[str, Any] = {"rounds": 8, "recovery_rounds": 0, "lr": 0.1}
 
 
 def method(name: str = "", **options: Any) -> FUPareto:
-    found = find(f"fupareto:{name}" if name else "fupareto", {**BASE, **options})
+    found = find(f"fupareto:{name or 'guard'}", {**BASE, **options})
     assert isinstance(found, FUPareto)
     return found
 
@@ -39,12 +40,12 @@ def plain() -> list[Any]:
 
 
 def test_every_ablation_of_the_paper_is_there() -> None:
-    assert presets("fupareto") == [*(f"fupareto:m{k}" for k in range(1, 9)), "fupareto:paper"]
+    assert presets("fupareto") == ["fupareto:guard", *(f"fupareto:m{k}" for k in range(1, 9)), "fupareto:paper"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_ablation_changes_one_thing_and_takes_options(name: str) -> None:
-    default, found = FUPareto(**{**BASE, "s": 1}), method(name, s=1)
+    default, found = guard(**{**BASE, "s": 1}), method(name, s=1)
     changed = {k for k, v in dataclasses.asdict(found).items() if v != getattr(default, k)}
     assert len(changed) + (type(found) is not FUPareto) == 1
 

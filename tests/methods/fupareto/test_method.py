@@ -13,6 +13,7 @@ from fupareto.federation.questions import Gradient, TrialLosses
 from fupareto.methods import FUPareto
 from fupareto.pareto import trial_steps
 from fupareto.tasks.losses import Loss
+from presets import guard
 
 from ..quadratics import QuadraticFederation, conflict, cosine, hinge, linear, quadratic, story, vector, walk
 
@@ -23,7 +24,7 @@ ZERO = torch.zeros(6)
 
 
 def unlearning(**options: Any) -> FUPareto:
-    return FUPareto(**{"rounds": 14, "recovery_rounds": 0, "lr": 0.1, **options})
+    return guard(**{"rounds": 14, "recovery_rounds": 0, "lr": 0.1, **options})
 
 
 def moves(states: Sequence[Any], phase: str) -> list[tuple[Any, Any]]:

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
-from fupareto.methods import FUPareto
+from fupareto.methods import FedAvg, FUPareto
 from fupareto.methods.registry import find
 from fupareto.tasks.losses import Loss
+from presets import guard
 
 from .. import blobs
 from ..quadratics import QuadraticFederation, conflict, linear, quadratic, story, vector, walk
@@ -40,11 +41,15 @@ def overshoot() -> Problem:
 
 
 BASE: dict[str, Any] = {"rounds": 5, "recovery_rounds": 2, "lr": 0.1}
+SHORT = FedAvg(rounds=4, lr=0.5, batch_size=4)
 LONG: dict[str, Any] = {"rounds": 8}
 UNGUIDED: dict[str, Any] = {"guidance": "off", "expansion_guidance": "off", "forgotten_loss": 0.0}
 
 # option, another value, the problem that shows it, and what else must be set for it to matter
 CASES: list[tuple[str, Any, Callable[[], Problem], dict[str, Any]]] = [
+    ("renewal", 0.5, network, {"training": SHORT}),
+    ("training", dataclasses.replace(SHORT, lr=0.1), network, {"renewal": 0.5, "training": SHORT}),
+    ("rates", "follow", network, {}),
     ("rounds", 3, network, {}),
     ("recovery_rounds", 0, network, {}),
     ("lr", 0.2, network, {}),
@@ -86,7 +91,7 @@ def run(problem: Callable[[], Problem], method: FUPareto) -> tuple[str, list[lis
 
 
 def trajectory(problem: Callable[[], Problem], options: dict[str, Any]) -> tuple[str, list[list[float]]]:
-    return run(problem, FUPareto(**options))
+    return run(problem, guard(**options))
 
 
 @pytest.mark.parametrize(("option", "other", "problem", "needed"), CASES, ids=[f"{c[0]}={c[1]}" for c in CASES])
@@ -94,7 +99,7 @@ def test_an_option_changes_the_run(
     option: str, other: Any, problem: Callable[[], Problem], needed: dict[str, Any]
 ) -> None:
     base = {**BASE, **needed}
-    assert other != {**dataclasses.asdict(FUPareto()), **base}[option], "the case must change something"
+    assert other != {**dataclasses.asdict(guard()), **base}[option], "the case must change something"
     assert trajectory(problem, {**base, option: other}) != trajectory(problem, base)
 
 
@@ -116,6 +121,8 @@ def test_every_option_has_a_case() -> None:
         ({"expansion_harm": -0.1}, "expansion_harm"),
         ({"forgotten_loss": -1e-9}, "forgotten_loss"),
         *(({"participation": value}, "participation") for value in (0.0, -0.5, 1.01, float("nan"))),
+        *(({"renewal": value}, "renewal") for value in (-0.1, 1.1, float("nan"), "x")),
+        ({"training": {"rounds": 3}}, "training must be"),
         *(({"beta": value}, "beta") for value in (0.0, 1.0, -0.1, 2.0)),
     ],
 )
@@ -133,15 +140,16 @@ def test_misspelt_choices_are_refused(option: str) -> None:
 
 def test_unlearning_needs_a_request() -> None:
     with pytest.raises(ValueError, match="request"):
-        FUPareto().init(conflict(), torch.zeros(6), None)
+        guard().init(conflict(), torch.zeros(6), None)
 
 
-def test_the_budget_is_both_stages() -> None:
-    assert FUPareto(rounds=7, recovery_rounds=5).budget == 12
+def test_the_budget_is_all_phases() -> None:
+    assert guard(rounds=7, recovery_rounds=5).budget == 12
+    assert FUPareto(rounds=7, recovery_rounds=5, renewal=0.3, training=FedAvg(rounds=11)).budget == 4 + 12
 
 
 def test_a_state_starts_where_it_should() -> None:
-    state = FUPareto(lr=0.3).init(conflict(), torch.zeros(6), Request(("u2", "u1")), seed=5)
+    state = guard(lr=0.3).init(conflict(), torch.zeros(6), Request(("u2", "u1")), seed=5)
     assert (state.forget, state.retained) == (("u1", "u2"), ("r1", "r2", "r3"))
     assert (state.rate, state.round, state.stage, state.done, state.seed) == (0.3, 0, "unlearned", False, 5)
 

@@ -19,6 +19,7 @@ from fupareto.methods.fupareto.expansion import baseline_losses
 from fupareto.methods.fupareto.method import FUParetoState
 from fupareto.methods.retrain import Retrain
 from fupareto.tasks.losses import Loss
+from presets import guard
 
 from .. import blobs
 from ..quadratics import QuadraticFederation, conflict, hinge, quadratic, story, walk
@@ -47,7 +48,7 @@ def crowd(size: int = 12) -> QuadraticFederation:
 
 
 def method(**options: Any) -> FUPareto:
-    return FUPareto(**{"rounds": 30, "recovery_rounds": 6, "lr": 0.3, "participation": 0.25, **options})
+    return guard(**{"rounds": 30, "recovery_rounds": 6, "lr": 0.3, "participation": 0.25, **options})
 
 
 # Who is drawn ------------------------------------------------------------------------------------------------------
@@ -114,7 +115,7 @@ def test_fedavg_trains_with_the_sample_alone_and_names_it() -> None:
 
 
 def test_a_round_with_everybody_names_nobody() -> None:
-    methods: tuple[Method, ...] = (FedAvg(rounds=1), FUPareto(rounds=1, recovery_rounds=0))
+    methods: tuple[Method, ...] = (FedAvg(rounds=1), guard(rounds=1, recovery_rounds=0))
     for other in methods:
         request = None if isinstance(other, FedAvg) else Request(blobs.FORGET)
         after = other.step(blobs.federation(), other.init(blobs.federation(), blobs.trained(), request))
@@ -172,7 +173,7 @@ def test_with_everybody_nothing_depends_on_the_sampling() -> None:
     whole = walk(method(participation=1.0), crowd(), torch.zeros(6), FORGET)
     almost = walk(method(participation=0.97), crowd(), torch.zeros(6), FORGET)  # 11.64 of 12 clients
     assert all(serial.same(a, b) for a, b in zip(whole, almost, strict=True))
-    assert FUPareto().participation == 1.0
+    assert guard().participation == 1.0
 
 
 # What lasts --------------------------------------------------------------------------------------------------------
@@ -227,7 +228,7 @@ def test_a_run_directory_that_was_cut_off_ends_the_same(after: int, tmp_path: Pa
 
     def run(out: Path, **how: Any) -> api.Result:
         return api.unlearn(
-            blobs.federation(), blobs.trained(), list(blobs.FORGET), FUPareto(**options), out=out, seed=5, **how
+            blobs.federation(), blobs.trained(), list(blobs.FORGET), guard(**options), out=out, seed=5, **how
         )
 
     finished = run(tmp_path / "whole")

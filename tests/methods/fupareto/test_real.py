@@ -11,9 +11,10 @@ from torch import Tensor
 from fupareto import experiment
 from fupareto.config import Experiment
 from fupareto.federation import SimulatedFederation
-from fupareto.methods import FedAvg, FUPareto
+from fupareto.methods import FedAvg
 from fupareto.methods.registry import find
 from fupareto.tasks.losses import Loss
+from presets import guard
 
 from .. import blobs
 from ..quadratics import cosine, story, walk
@@ -32,7 +33,7 @@ def digits() -> Run:
         state = training.step(clients, state)
     request = experiment.default_request(demo)
     clients, _ = experiment.federation(demo, request, workers=1)
-    return clients, walk(FUPareto(rounds=5, recovery_rounds=3, lr=0.5), clients, state.w, request.clients)
+    return clients, walk(guard(rounds=5, recovery_rounds=3, lr=0.5), clients, state.w, request.clients)
 
 
 def pairs(states: list[Any], letters: str) -> list[tuple[Any, Any]]:
@@ -91,7 +92,7 @@ def test_digits_recovery_is_orthogonal_to_the_guards(digits: Run) -> None:
         assert all(abs(cosine(after.w - before.w, g)) <= 1e-5 for g in guards)
 
 
-METHODS = ["fupareto", "fupareto:paper"]
+METHODS = ["fupareto:guard", "fupareto:paper"]
 
 
 def blob_states(name: str, seed: int = 0, **options: Any) -> list[Any]:
@@ -132,4 +133,4 @@ def test_the_same_seed_gives_the_same_everything(name: str) -> None:
 def test_the_seed_feeds_dropout_and_nothing_else() -> None:
     for name in METHODS:
         one, two = (blob_states(name, seed, rounds=2, recovery_rounds=1)[-1] for seed in (1, 2))
-        assert torch.equal(one.w, two.w) == (name == "fupareto")
+        assert torch.equal(one.w, two.w) == (name == "fupareto:guard")

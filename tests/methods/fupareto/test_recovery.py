@@ -14,6 +14,7 @@ from fupareto.federation.questions import Gradient
 from fupareto.methods import FUPareto
 from fupareto.pareto import combine, gram, min_norm
 from fupareto.tasks.losses import Loss
+from presets import guard
 
 from ..quadratics import Client, QuadraticFederation, cosine, hinge, linear, quadratic, story, vector, walk
 
@@ -33,7 +34,7 @@ def federation() -> QuadraticFederation:
 
 
 def method(recovery: str, **options: Any) -> FUPareto:
-    return FUPareto(**{"rounds": 6, "recovery_rounds": 6, "lr": 0.3, "recovery": recovery, **options})
+    return guard(**{"rounds": 6, "recovery_rounds": 6, "lr": 0.3, "recovery": recovery, **options})
 
 
 def recovered(recovery: str, **options: Any) -> list[tuple[Any, Any]]:
@@ -102,8 +103,8 @@ def test_guarded_steps_are_orthogonal_to_everything_that_would_relearn() -> None
     assert rounds[0][0].guard.tolist() == torch.stack(guards).tolist()
     for before, after in rounds:
         assert torch.equal(after.guard, rounds[0][0].guard)
-        for guard in guards:
-            assert abs(cosine(after.w - before.w, guard)) <= 1e-5
+        for direction in guards:
+            assert abs(cosine(after.w - before.w, direction)) <= 1e-5
 
 
 def test_unguarded_steps_are_not() -> None:

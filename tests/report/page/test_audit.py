@@ -137,6 +137,17 @@ def test_cost_in_words(summary: Any, rounds: Any, config: Any, audit: Any) -> No
     )
 
 
+def test_what_renewal_alone_would_have_cost(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
+    assert "Renewal" not in part(render(summary, rounds, config, audit), "cost")
+    renewed = [{**record, "phase": "renew"} if record["round"] <= 25 else record for record in rounds]
+    text = part(render(summary, renewed, config, audit), "cost")
+    assert "Renewal alone would have cost 25 rounds and 0.6 MB (this run: 60 rounds and 99.4 MB; retraining: " in text
+    text = part(render(summary, renewed, config), "cost")
+    assert "Renewal alone would have cost 25 rounds and 0.6 MB (this run: 60 rounds and 99.4 MB)." in text
+    summary["cost"] = None
+    assert "cost 25 rounds and 0.6 MB." in part(render(summary, renewed, config), "cost")
+
+
 def test_whom_the_updates_opposed(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
     section = part(render(summary, rounds, config, audit), "exclusivity")
     assert "opposed a retained client in 4 of 39 rounds and a forget client in none of 40 rounds." in section

@@ -1,12 +1,20 @@
-"""FUPareto (arXiv 2602.01852): Pareto improvement, Pareto expansion, recovery.
+"""FUPareto (arXiv 2602.01852): renewal, Pareto improvement, Pareto expansion, recovery.
 
-Unlearning alternates between two steps. *Improvement* moves along a direction that lowers every client's objective at
-once, the forget clients' MBS loss and the retained clients' cross-entropy, until a line search finds no step that every
-client accepts: the model is near the Pareto front. *Expansion* then lowers the forget clients' losses along a direction
-orthogonal to every retained client's gradient, and improvement resumes. Such a step preserves the retained losses to
-first order only, so expansions may not double the retained clients' mean loss before an improvement succeeds again (our
-addition, ``expansion_harm``; without it a base rate that is too large can destroy a model in two rounds).
-*Recovery* trains the retained clients without relearning what was forgotten.
+*Renewal* (our addition, renew.py) comes first: it mixes w0 with a fresh model and trains it with the retained clients.
+Improvement and expansion alone end close to w0, and what they hide comes back when the retained clients train on.
+
+Then two steps alternate. *Improvement* moves along a direction that lowers every client's objective at once, the forget
+clients' MBS loss and the retained clients' cross-entropy, until a line search finds no step that every client accepts:
+the model is near the Pareto front. *Expansion* then lowers the forget clients' losses along a direction orthogonal to
+every retained client's gradient, and improvement resumes. Such a step preserves the retained losses to first order
+only, so expansions may not double the retained clients' mean loss before an improvement succeeds again (our addition,
+``expansion_harm``; without it a base rate that is too large can destroy a model in two rounds). After renewal there is
+nothing left to drive out: only the retained clients' objectives are improved, and the forget clients' veto holds their
+losses where renewal left them. *Recovery*, if there are rounds for it, trains the retained clients without relearning
+what was forgotten.
+
+No rate has to be tuned: the first search is so wide that the rate to start from does not matter, and the rate then
+follows the steps that clients accept.
 
 With ``participation`` below 1, all forget clients and a random share of the retained clients are asked in each round,
 in both stages. An expansion follows a failed improvement and uses the same sample, because the model is near the Pareto
@@ -15,8 +23,9 @@ the count of rounds without a step, after which the rate is halved.
 
 Options, the paper's literal reading and the ablations are in options.py.
 
-Storage: w0, and two gradients per forget client during recovery. Communication per round and participating client: one
-model down, one gradient up, one direction down; the line search adds scalars only.
+Storage: w0, the momentum of renewal, and two gradients per forget client during recovery. Communication per round and
+participating client: one model down and one up in renewal; later one model down, one gradient up, one direction down;
+the line search adds scalars only.
 """
 
 import dataclasses
@@ -27,7 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fupareto.federation.collected import Local
+from fupareto.federation.collected import Local, Missing
 from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
 from fupareto.methods.base import State
@@ -36,6 +45,8 @@ from fupareto.methods.fupareto.objectives import Objectives
 from fupareto.methods.fupareto.options import FUParetoOptions
 from fupareto.methods.fupareto.recovery import ask_guards
 from fupareto.methods.fupareto.search import Found, HarmLimit, Line, Rule, search_expansion, search_improvement
+from fupareto.methods.fupareto.veto import ask_goals
+from fupareto.methods.renew import RenewState
 from fupareto.pareto import Array, guidance, trial_steps
 from fupareto.tasks.losses import Loss
 
@@ -43,20 +54,21 @@ CE = Loss("ce")
 
 
 @dataclass(frozen=True)
-class FUParetoState(State):
-    """State of FUPareto."""
+class FUParetoState(RenewState):
+    """State of FUPareto; ``rate`` is the base rate of the current phase."""
 
-    w0: Tensor = field(default_factory=lambda: torch.empty(0))  # the model before unlearning
     guard: Tensor = field(default_factory=lambda: torch.empty(0))  # (guards, parameters), see recovery.py
-    rate: float = 0.0  # base rate, halved after three rounds without a step
+    measured: bool = False  # whether an accepted step has set the rate
     stalled: int = 0  # consecutive rounds without a step
-    started: int = 0  # the round in which the stage began
+    started: int = 0  # the round in which improvement, later recovery began
     sample: tuple[str, ...] = ()  # retained clients that take part in this round
     expand_next: bool = False  # whether the next round is an expansion
     baseline: dict[str, float] = field(
         default_factory=dict
     )  # retained losses before the expansions since an improvement
     harm: float = 1.0  # factor by which those expansions raised them
+    goals: dict[str, float] = field(default_factory=dict)  # forget losses that renewal left, which may not rise
+    ended: bool = False  # whether improvement after renewal has no further step
     answered: tuple[str, ...] = ()  # clients that answered with gradients at w, if none is missing
     vetoed: str = ""  # the client that rejected a trial step last; it is asked first
 
@@ -69,19 +81,58 @@ class FUPareto(FUParetoOptions):
     state: ClassVar[type[State]] = FUParetoState
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> FUParetoState:
-        """Start from ``w0`` with an improvement."""
+        """Start from ``w0`` with renewal, or with an improvement where there is none."""
         forget, retained = self.sides(federation, request)
-        return FUParetoState(w=w0, forget=forget, retained=retained, seed=seed, w0=w0, rate=self.lr)
+        rate = self.renew.trained.lr if self.renew else self.lr
+        return FUParetoState(w=w0, forget=forget, retained=retained, seed=seed, w0=w0, rate=rate)
 
     def step(self, federation: Federation, state: FUParetoState) -> FUParetoState:
-        """Run one round: improve, or expand after a failed improvement, or recover; end the stage if it is over."""
+        """Run one round: renew, improve, expand after a failed improvement, or recover; end what is over."""
+        if self.renew and state.round < self.renewal_rounds:
+            return self._end_renewal(self.renew.step(federation, state))
         keep = state.expand_next and state.sample
         state = dataclasses.replace(state, sample=keep or state.sampled(self.participation))
         if state.stage == "recovered":
             return self._end_recovery(self._recover(federation, state))
-        return self._end_unlearning(federation, self._unlearn(federation, state))
+        unlearn = self._improve_renewed if self.renew else self._unlearn
+        return self._end_unlearning(federation, unlearn(federation, state))
 
-    # Unlearning ------------------------------------------------------------------------------------------------
+    def _end_renewal(self, state: FUParetoState) -> FUParetoState:
+        """Go on with improvement after the last round of renewal."""
+        if not state.done:
+            return state
+        return dataclasses.replace(state, done=False, rate=self.lr, started=state.round, velocity=torch.empty(0))
+
+    def _improve_renewed(self, federation: Federation, state: FUParetoState) -> FUParetoState:
+        """Take an improvement step after renewal: the retained clients' objectives fall, no forget loss rises.
+
+        Renewal has removed what retained clients do not know, so the forget clients drive no further: they would be
+        forgotten beyond a model that never knew them. They keep their veto, for which they send losses, no gradients.
+        """
+        state, missing = self._with_goals(federation, state)
+        losses = dict.fromkeys(state.sample, CE)
+        objectives = self._ask(federation, state, losses if state.goals else {})
+        for side, there in (("forget", state.goals), ("retained", objectives.answer.ids)):
+            if not there:
+                stayed = self._stay(state, "improve", objectives, side, missing)
+                return stayed if side == "retained" else dataclasses.replace(stayed, ended=True)
+        direction = self._descent(objectives, *self._improvement_hull(state, objectives))
+        line = self._line(state, objectives, direction, self.rating.steps(self._eta(state), state.measured))
+        asked = {**losses, **dict.fromkeys(state.goals, self.forgetting)}
+        found = Found() if line is None else search_improvement(federation, line, asked, state.vetoed, state.goals)
+        found = dataclasses.replace(found, missing={**missing, **found.missing})
+        moved = self._moved(state, "improve", objectives, found)
+        if found.accepted is not None:
+            return moved
+        return dataclasses.replace(moved, measured=False, ended=not state.measured)  # after a narrow search a wide one
+
+    def _with_goals(self, federation: Federation, state: FUParetoState) -> tuple[FUParetoState, Missing]:
+        """Ask the forget clients for the losses that later steps may not raise; one that is absent is asked again."""
+        lacking = {i: self.forgetting for i in state.forget if i not in state.goals}
+        goals, missing = ask_goals(federation, state.w, lacking)
+        return dataclasses.replace(state, goals={**state.goals, **goals}), missing
+
+    # Improvement and expansion ---------------------------------------------------------------------------------
 
     def _unlearn(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         """Improve, or expand if the last improvement failed; change nothing if no client of one side answered."""
@@ -98,7 +149,7 @@ class FUPareto(FUParetoOptions):
     ) -> FUParetoState:
         """Take a Pareto improvement step: along the common descent direction, accepted by every client."""
         direction = self._descent(objectives, *self._improvement_hull(state, objectives))
-        line = self._line(state, objectives, direction, enlarge=True)
+        line = self._line(state, objectives, direction, self.rating.steps(self._eta(state), state.measured))
         found = Found() if line is None else search_improvement(federation, line, losses, state.vetoed)
         at_front = found.accepted is None and bool(objectives.unfinished(state.forget))
         return self._moved(state, "improve", objectives, found, expand_next=at_front)
@@ -122,7 +173,8 @@ class FUPareto(FUParetoOptions):
         """
         span = state.sample if self.expansion_projection else ()
         hull, live = expansion_hull(objectives, state.forget, span, self.expansion_guidance, self.guidance_scale)
-        line = self._line(state, objectives, self._descent(objectives, hull, live), self.expansion_large_steps)
+        steps = trial_steps(self._eta(state), self.s, enlarge=self.expansion_large_steps)
+        line = self._line(state, objectives, self._descent(objectives, hull, live), steps)
         baseline = baseline_losses(state.baseline, objectives.losses_of(state.sample), state.harm)
         found = Found()
         if line is not None:
@@ -134,7 +186,8 @@ class FUPareto(FUParetoOptions):
         return dataclasses.replace(self._moved(state, "expand", objectives, found), baseline=baseline, harm=harm)
 
     def _end_unlearning(self, federation: Federation, state: FUParetoState) -> FUParetoState:
-        if state.round < self.rounds and not self._stuck(state, self.lr):
+        ended = state.ended or self.rating.exhausted(state.rate, self.lr, state.stalled)
+        if state.round - state.started < self.rounds and not ended:
             return state
         if not self.recovery_rounds:
             return dataclasses.replace(state, done=True)
@@ -158,7 +211,7 @@ class FUPareto(FUParetoOptions):
         if not objectives.answer.ids:
             return self._stay(state, "recover", objectives, "retained")
         direction = self._descent(objectives, *self.recovery_kind.hull(objectives, self.equal_norms))
-        line = self._line(state, objectives, direction, enlarge=True)
+        line = self._line(state, objectives, direction, trial_steps(self._eta(state), self.s, enlarge=True))
         if line is None:
             found = Found()
         elif self.recovery_search:
@@ -169,12 +222,13 @@ class FUPareto(FUParetoOptions):
 
     def _end_recovery(self, state: FUParetoState) -> FUParetoState:
         over = state.round - state.started >= self.recovery_rounds
-        return dataclasses.replace(state, done=over or self._stuck(state, self.recovery_rate))
+        stuck = self.rating.exhausted(state.rate, self.recovery_rate, state.stalled)
+        return dataclasses.replace(state, done=over or stuck)
 
     # Both stages -----------------------------------------------------------------------------------------------
 
     def _eta(self, state: FUParetoState) -> float:
-        return state.rate * self.decay**state.round
+        return self.rating.eta(state.rate, state.round)
 
     def _ask(
         self, federation: Federation, state: FUParetoState, losses: dict[str, Loss], extra: Tensor | None = None
@@ -196,11 +250,10 @@ class FUPareto(FUParetoOptions):
         return objectives.descent(hull, objectives.mean_length(live) if self.rescale else None)
 
     def _line(
-        self, state: FUParetoState, objectives: Objectives, direction: Array | None, enlarge: bool
+        self, state: FUParetoState, objectives: Objectives, direction: Array | None, steps: tuple[float, ...]
     ) -> Line | None:
         """Return the line to search; its seed is that of the gradients, so that dropout masks are the same."""
         rule = Rule(self.beta, self.armijo, self.search_mode, state.stream("gradient"), self.expansion_fallback)
-        steps = trial_steps(self._eta(state), self.s, enlarge)
         return None if direction is None else Line(state.w, objectives, direction, steps, rule)
 
     def _moved(
@@ -208,12 +261,17 @@ class FUPareto(FUParetoOptions):
     ) -> FUParetoState:
         """Take the accepted step, if any; halve the base rate after three consecutive rounds without a step."""
         w, stalled, rate, baseline = state.w, state.stalled + 1, state.rate, state.baseline
-        answer = objectives.answer
+        answer, measured = objectives.answer, state.measured
         answered = () if answer.missing else answer.ids
         if found.direction is not None and found.accepted is not None:
             w, stalled, baseline, answered = state.w - found.accepted * found.direction, 0, {}, ()
-        elif stalled == 3:
-            stalled, rate = 0, state.rate / 2
+            largest = phase == "expand" and found.accepted == found.tried[0]
+            follows = phase != "recover"
+            rate = self.rating.after(rate, found.accepted, measured, largest) if follows else rate
+            measured = measured or follows
+        elif stalled % 3 == 0:
+            rate = state.rate / 2
+        forgotten = objectives.forgotten(state.forget, self.forgotten_loss)
         record = {
             "lr": self._eta(state),
             "step": found.accepted,
@@ -221,21 +279,21 @@ class FUPareto(FUParetoOptions):
             "losses": dict(zip(answer.ids, answer.losses.tolist(), strict=True)),
             "cosines": found.cosines,
             "missing": {**answer.missing, **found.missing},
-            "forgotten": objectives.forgotten(state.forget, self.forgotten_loss) if phase != "recover" else None,
+            "forgotten": None if phase == "recover" or self.renew else forgotten,
             **state.told(state.sample),
         }
-        changes = {"stalled": stalled, "rate": rate, "expand_next": expand_next, "baseline": baseline}
-        return state.after(phase, record, w=w, answered=answered, vetoed=found.vetoed or state.vetoed, **changes)
+        changes = {"rate": rate, "measured": measured, "stalled": stalled, "expand_next": expand_next}
+        vetoed = found.vetoed or state.vetoed
+        return state.after(phase, record, w=w, answered=answered, vetoed=vetoed, baseline=baseline, **changes)
 
-    def _stay(self, state: FUParetoState, phase: str, objectives: Objectives, side: str) -> FUParetoState:
+    def _stay(
+        self, state: FUParetoState, phase: str, objectives: Objectives, side: str, missing: Missing | None = None
+    ) -> FUParetoState:
         """End a round in which no client of one side answered: the model is unchanged and the round is repeated.
 
         If no client of a sample answers, an expansion is not repeated: the next round asks another sample.
         """
         again = state.expand_next and (side == "forget" or len(state.sample) == len(state.retained))
-        stayed = self._moved(state, phase, objectives, Found(), again)
+        stayed = self._moved(state, phase, objectives, Found(missing=missing or {}), again)
         record = {**stayed.record, "note": f"no {side} client answered; the model is unchanged"}
         return dataclasses.replace(stayed, rate=state.rate, stalled=state.stalled, record=record)
-
-    def _stuck(self, state: FUParetoState, start: float) -> bool:
-        return state.rate < start * 2.0**-6

@@ -1,6 +1,7 @@
 """Naive descent, the paper's ablation M1: steps of eta along the mean forget gradient."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -14,6 +15,11 @@ from fupareto.pareto.direction import length
 @dataclass(frozen=True)
 class NaiveDescent(FUPareto):
     """Follow the mean forget gradient without direction finding, projection or search, then recover as FUPareto."""
+
+    renewal: float = 0.0
+    rounds: int = 100
+    recovery_rounds: int = 100
+    rates: Literal["follow", "fall"] = "fall"
 
     def _unlearn(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         losses = {**dict.fromkeys(state.forget, self.forgetting), **dict.fromkeys(state.sample, CE)}

@@ -1,18 +1,30 @@
-"""Options of FUPareto, with presets for the paper's literal reading and the ablations.
+"""Options of FUPareto, with presets for the algorithm without renewal, the paper's literal reading and the ablations.
 
-Where the paper contradicts itself the default is the reading that its text supports, and the preset ``paper`` is the
-literal one; docs/methods/fupareto-presets.md lists the differences and their reasons. Values that follow from the
-options alone are properties here; method.py contains the algorithm.
+The preset ``guard`` is the algorithm of the paper, in the reading that its text supports where the paper contradicts
+itself, with a guarded recovery; the preset ``paper`` is the literal reading. docs/methods/fupareto-presets.md lists the
+differences and their reasons. Values that follow from the options alone are properties here; method.py contains the
+algorithm.
 """
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from fupareto.methods.base import Method, decaying, positive, sample_size, share
+from fupareto.methods.fedavg import FedAvg
+from fupareto.methods.fupareto.rates import RATES, Falling
 from fupareto.methods.fupareto.recovery import RECOVERIES, Recovery
+from fupareto.methods.renew import Renew
 from fupareto.tasks.losses import Loss
 
+GUARD: dict[str, Any] = {  # without renewal, with a base rate that only falls: our first version
+    "renewal": 0.0,
+    "rates": "fall",
+    "rounds": 100,
+    "recovery_rounds": 100,
+}
+
 PAPER: dict[str, Any] = {  # the literal reading, including misprints
+    **GUARD,
     "mbs_form": "printed",
     "armijo": "printed",
     "guidance_scale": "exact",
@@ -29,13 +41,13 @@ PAPER: dict[str, Any] = {  # the literal reading, including misprints
 }
 
 ABLATIONS: dict[str, dict[str, Any]] = {  # the paper's M2 to M8; M1 is in naive.py
-    "m2": {"guidance": "off"},
-    "m3": {"guidance": "uniform"},
-    "m4": {"expansion_guidance": "off"},
-    "m5": {"expansion_projection": False},
-    "m6": {"expansion_large_steps": True},
-    "m7": {"loss": "uce"},
-    "m8": {"loss": "kl"},
+    "m2": {**GUARD, "guidance": "off"},
+    "m3": {**GUARD, "guidance": "uniform"},
+    "m4": {**GUARD, "expansion_guidance": "off"},
+    "m5": {**GUARD, "expansion_projection": False},
+    "m6": {**GUARD, "expansion_large_steps": True},
+    "m7": {**GUARD, "loss": "uce"},
+    "m8": {**GUARD, "loss": "kl"},
 }
 
 
@@ -43,14 +55,16 @@ ABLATIONS: dict[str, dict[str, Any]] = {  # the paper's M2 to M8; M1 is in naive
 class FUParetoOptions(Method):
     """Hyper-parameters of FUPareto."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": PAPER, **ABLATIONS}
-    from_training: ClassVar[tuple[str, ...]] = ("batch_size",)
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"guard": GUARD, "paper": PAPER, **ABLATIONS}
+    from_training: ClassVar[tuple[str, ...]] = ("batch_size", "training")
 
-    rounds: int = 100
-    recovery_rounds: int = 100
+    renewal: float = 0.25  # share of the training's rounds for which the renewed model is trained first; 0: no renewal
+    rounds: int = 10  # of improvement and expansion
+    recovery_rounds: int = 0
     lr: float = 0.02  # eta_0, the middle of the search range
+    rates: Literal["follow", "fall"] = "follow"  # follow: eta is that of the accepted steps; fall: it decays
     recovery_lr: float | None = None  # eta_0 of recovery; None: lr / 400, the ratio of FedOSD's published rates
-    decay: float = 0.999  # factor of the rates, per round
+    decay: float = 0.999  # factor of a rate that falls, per round
     s: int = 3  # breadth of the line search: steps from 2^s eta to 2^-s eta
     loss: Literal["mbs", "uce", "kl"] = "mbs"  # of the forget clients
     delta: float = 1e-3  # margin of MBS
@@ -73,6 +87,7 @@ class FUParetoOptions(Method):
     recovery: Literal["guard", "away", "printed", "project", "none"] = "guard"  # see recovery.py
     recovery_search: bool = True  # line search in recovery
     forgotten_loss: float = 3e-4  # up to this loss a forget client counts as forgotten and has no veto
+    training: FedAvg | None = None  # the training that made w0, for renewal; None: FedAvg()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,6 +95,8 @@ class FUParetoOptions(Method):
         share(decay=self.decay, participation=self.participation)
         if self.recovery_lr is not None:
             positive(recovery_lr=self.recovery_lr)
+        if not 0 <= self.renewal <= 1:
+            raise ValueError(f"renewal must lie between 0 and 1, not {self.renewal}")
         if not 0 <= self.s <= 30:
             raise ValueError(f"s must lie between 0 and 30, not {self.s}")
         if self.recovery_rounds < 0:
@@ -95,25 +112,42 @@ class FUParetoOptions(Method):
             decaying(self.budget, self.decay, recovery_lr=self.recovery_rate)
 
     @property
+    def renew(self) -> Renew | None:
+        """Renewal, the first phase; None without it."""
+        return Renew(rounds_share=self.renewal, training=self.training) if self.renewal else None
+
+    @property
+    def renewal_rounds(self) -> int:
+        """Rounds of renewal."""
+        return self.renew.budget if self.renew else 0
+
+    @property
     def budget(self) -> int:
-        """Unlearning and recovery rounds together."""
-        return self.rounds + self.recovery_rounds
+        """Rounds of all phases together."""
+        return self.renewal_rounds + self.rounds + self.recovery_rounds
 
     def rows(self, forget: int, retained: int) -> int:
-        """Count w0, the gradients of the participating clients, and in recovery the guards, thrice while saving."""
+        """Count w0, the momentum or the gradients of those asked, and in recovery the guards, thrice while saving."""
         asked = sample_size(retained, self.participation)
         guards = (2 * forget if self.recovery_kind.guarded else 1) if self.recovery_rounds else 0
-        return 1 + max(forget + asked, asked + guards, 3 * guards)
+        renewing = self.renew.rows(forget, retained) - 1 if self.renew else 0
+        answering = asked if self.renew else forget + asked
+        return 1 + max(answering, asked + guards, 3 * guards, renewing)
 
     @property
     def local_batch(self) -> int:
-        """Batch size of pseudo-gradients; clients do not train otherwise."""
-        return self.batch_size if self.gradient == "pseudo" else 1
+        """Batch size of renewal and of pseudo-gradients; clients do not train otherwise."""
+        return max(self.renew.local_batch if self.renew else 1, self.batch_size if self.gradient == "pseudo" else 1)
 
     @property
     def forgetting(self) -> Loss:
         """Objective of the forget clients."""
         return Loss("mbs", delta=self.delta, form=self.mbs_form) if self.loss == "mbs" else Loss(self.loss)
+
+    @property
+    def rating(self) -> Falling:
+        """Rule for the base rate."""
+        return RATES[self.rates](self.s, self.decay)
 
     @property
     def recovery_kind(self) -> Recovery:

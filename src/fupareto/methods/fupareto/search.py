@@ -128,7 +128,13 @@ class HarmLimit:
         return float(now / max(baseline, 1e-12)), bool(now > (1.0 + self.share) * baseline)
 
 
-def search_improvement(federation: Federation, line: Line, losses: Mapping[str, Loss], first: str = "") -> Found:
+def search_improvement(
+    federation: Federation,
+    line: Line,
+    losses: Mapping[str, Loss],
+    first: str = "",
+    goals: Mapping[str, float] | None = None,
+) -> Found:
     """Search for the first step that every client accepts.
 
     One veto rejects a step, so the remaining clients are not asked about it.
@@ -138,10 +144,11 @@ def search_improvement(federation: Federation, line: Line, losses: Mapping[str, 
         line: Direction and trial steps.
         losses: Loss of every client.
         first: The client to ask first.
+        goals: Clients whose gradients are not known, with the largest loss that they accept.
     """
-    positions = line.positions(losses)
-    ids = [line.objectives.answer.ids[k] for k in positions]
-    limits = line.limits(positions)
+    positions, goals = line.positions(losses), goals or {}
+    ids = [*(line.objectives.answer.ids[k] for k in positions), *goals]
+    limits = [np.concatenate([limit, list(goals.values())]) for limit in line.limits(positions)]
     found = Found(line.direction, cosines=line.objectives.cosines(line.coefficients), vetoed=first)
     by_client = [dict(zip(ids, limit.tolist(), strict=True)) for limit in limits]
     rows = federation.losses(line.trial, {i: losses[i] for i in ids}, found.missing, by_client, first)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 Compared = tuple[str, float, float, Callable[[float], str]]  # what, this run, retraining, how it is written
 
 
-def _traffic(spent: dict[str, Any]) -> float | None:
+def traffic(spent: dict[str, Any]) -> float | None:
+    """Return the bytes sent both ways; None where neither is known."""
     ways = [measured(spent.get(key)) for key in ("bytes_up", "bytes_down")]
     return sum(way for way in ways if way is not None) if any(way is not None for way in ways) else None
 
@@ -24,7 +25,7 @@ def compared(run: RunView) -> list[Compared]:
     values = [
         ("rounds", measured(own.get("rounds")), measured(other.get("rounds")), count),
         ("time", measured(own.get("seconds")), measured(other.get("seconds")), duration),
-        ("traffic", _traffic(own), _traffic(other), size),
+        ("traffic", traffic(own), traffic(other), size),
     ]
     return [(what, a, b, form) for what, a, b, form in values if a is not None and b is not None]
 

@@ -5,7 +5,7 @@ from itertools import groupby
 from statistics import median
 from typing import Any
 
-from fupareto.report.figures.cost import compared
+from fupareto.report.figures.cost import compared, traffic
 from fupareto.report.markup import (
     Safe,
     count,
@@ -23,6 +23,7 @@ from fupareto.report.style import MARKERS, OTHER, rank
 from fupareto.report.view import ACTIVITY, FAILED, RunView, outcome
 
 PHASES = {
+    "renew": "renewal: the model, mixed with a fresh one, is trained by the retained clients",
     "improve": "Pareto improvement: a step that no client's loss vetoed",
     "expand": "Pareto expansion: no improvement was found; a step orthogonal to the retained clients' gradients",
     "recover": "recovery of the retained clients' accuracy",
@@ -120,7 +121,7 @@ def cost(run: RunView) -> Safe:
         items = [
             tag("div", tag("dt", name), number(f"cost.{key}", spent.get(key), form, "dd")) for key, name, form in COSTS
         ]
-        return section("cost", title, tag("dl", *items, class_="facts"))
+        return section("cost", title, tag("dl", *items, class_="facts"), _renewal(run))
     rows = []
     for key, name, form in COSTS:
         own, other = measured(spent.get(key)), measured(anew.get(key))
@@ -140,7 +141,29 @@ def cost(run: RunView) -> Safe:
         tag("p", _beside(run)),
         figure("cost", run, caption, "There is no measure that both have."),
         table(["", "this run", "retraining", "retraining / this run"], rows, title),
+        _renewal(run),
     )
+
+
+def _renewal(run: RunView) -> Safe | None:
+    """What renewal alone would have cost: its rounds and bytes beside those of the run and of retraining."""
+    renewing = [record for record in run.rounds if record.get("phase") == "renew"]
+    if not renewing:
+        return None
+    alone: dict[str, Any] = {"rounds": len(renewing)}
+    for key in ("bytes_up", "bytes_down"):
+        alone[key] = sum(measured(record.get(key)) or 0.0 for record in renewing)
+    costs = [("this run", run.summary.get("cost") or {}), ("retraining", run.audited("truth") or {})]
+    others = [f"{name}: {words}" for name, words in ((name, _spent(found)) for name, found in costs) if words]
+    beside = f" ({'; '.join(others)})" if others else ""
+    return tag("p", f"Renewal alone would have cost {_spent(alone)}{beside}.")
+
+
+def _spent(found: dict[str, Any]) -> str:
+    """Rounds and bytes in words; empty where neither is known."""
+    times, bytes_ = measured(found.get("rounds")), traffic(found)
+    words = [f"{count(times)} rounds" if times is not None else "", size(bytes_) if bytes_ is not None else ""]
+    return " and ".join(filter(None, words))
 
 
 def _times(value: float) -> str:
