@@ -20,6 +20,7 @@ from fupareto.audit.training import Progress, no_progress
 from fupareto.comparison import COST, PLACES, Comparison, count_of, joined, limits_of, refuse_certified, retraining_seed
 from fupareto.errors import UserError
 from fupareto.federation import Federation, Request
+from fupareto.files import put
 from fupareto.methods import FedAvg
 from fupareto.methods.retrain import Retrain
 from fupareto.report import render
@@ -32,7 +33,7 @@ from fupareto.vocabulary import STAGES
 
 Model = Union[Tensor, nn.Module, Mapping[str, Tensor], str, "os.PathLike[str]", Run, Start, "Result"]
 References = Model | Sequence[Model]  # one retrained model, or two
-FACTS = ("name", "method", "dataset", "model", "seed", "versions", "created")
+FACTS = ("name", "method", "dataset", "model", "seed", "versions", "created", "stored")
 
 
 @dataclasses.dataclass
@@ -189,7 +190,7 @@ class Result:
         """
         page = render(self.summary(), self.rounds, self.place.config, self.place.audit)
         try:
-            Path(path).write_text(page, encoding="utf-8")
+            put(Path(path), page.encode())
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from error
         return Path(path)
@@ -204,7 +205,8 @@ class Result:
         outcome = self.outcome
         with outcome.federation.session():
             numbers = summarise(outcome.federation, self._models, outcome.sides, self.rounds, outcome.part)
-        return {"format": 1, **self.facts, "created": self.facts.get("created", created), **numbers}
+        made = {"created": created, "stored": outcome.stored}
+        return {"format": 1, **made, **self.facts, **numbers}
 
     def _attacked(
         self,
@@ -308,7 +310,8 @@ class Result:
         seed = retraining_seed(self.seed, number)
         config = {**config, "seed": seed} if number else config
         settings = Settings(seed, path and path / PLACES[number], True, 10, config=config)
-        facts = {**{key: self.facts.get(key) for key in FACTS if key != "created"}, "method": method.name}
+        facts = {key: self.facts.get(key) for key in FACTS if key not in ("created", "stored")}
+        facts |= {"method": method.name}
         outcome = execute.answer(self.outcome.federation, Start(w0), self.request, method, settings)
         made = Result(outcome, self.request, seed, facts)
         return dataclasses.replace(self._given(made, training), notes=notes)

@@ -182,11 +182,10 @@ def _of(found: dict[str, Any] | None, stage: str, key: str) -> float | None:
 
 
 def stored(run: Run, history: str, trained: Path) -> int:
-    """Return the bytes that the server stores for a method: its history, and its state without the model."""
+    """Return the bytes that the server holds for a method: its history, and its state without the model."""
     folder = trained / "history" / history
     kept = sum(map(_payload, folder.rglob("*.safetensors"))) if history else 0
-    state, model = run.path / "checkpoint" / "state.safetensors", run.path / "initial.safetensors"
-    return kept + _payload(state) - _payload(model)
+    return kept + int(run.summary.get("stored") or 0)
 
 
 def _payload(path: Path) -> int:

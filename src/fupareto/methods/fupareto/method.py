@@ -27,14 +27,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fupareto.federation.collected import Local
+from fupareto.federation.collected import Local, Missing
 from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
 from fupareto.methods.base import State
 from fupareto.methods.fupareto.expansion import baseline_losses, expansion_hull
 from fupareto.methods.fupareto.objectives import Objectives
 from fupareto.methods.fupareto.options import FUParetoOptions
-from fupareto.methods.fupareto.recovery import ask_guards
+from fupareto.methods.fupareto.recovery import GUARDS, ask_guards
 from fupareto.methods.fupareto.search import Found, HarmLimit, Line, Rule, search_expansion, search_improvement
 from fupareto.pareto import Array, guidance, trial_steps
 from fupareto.tasks.losses import Loss
@@ -48,6 +48,7 @@ class FUParetoState(State):
 
     w0: Tensor = field(default_factory=lambda: torch.empty(0))  # the model before unlearning
     guard: Tensor = field(default_factory=lambda: torch.empty(0))  # (guards, parameters), see recovery.py
+    guarded: dict[str, list[str]] = field(default_factory=dict)  # forget clients with a guard, by the guard's loss
     rate: float = 0.0  # base rate, halved after three rounds without a step
     stalled: int = 0  # consecutive rounds without a step
     started: int = 0  # the round in which the stage began
@@ -147,9 +148,22 @@ class FUPareto(FUParetoOptions):
 
     def _guarded(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         """Ask the forget clients for their guards, before recovery; a client that does not answer has none."""
-        guard, absent = ask_guards(federation, state.w, state.forget)
+        guard, guarded, absent = ask_guards(federation, state.w, dict.fromkeys(GUARDS, state.forget))
         record = {**state.record, "missing": {**state.record["missing"], **absent}}
-        return dataclasses.replace(state, guard=guard, record=record)
+        return dataclasses.replace(state, guard=guard, guarded=guarded, record=record)
+
+    def stored(self, state: FUParetoState) -> FUParetoState:
+        """Leave the guards out of a checkpoint: samples can be rebuilt from raw gradients of a few of them."""
+        return dataclasses.replace(state, guard=torch.empty(0))
+
+    def restored(
+        self, federation: Federation, state: FUParetoState, unlearned: Tensor | None
+    ) -> tuple[FUParetoState, Missing]:
+        """Ask the forget clients for their guards again, at the model with which recovery began."""
+        if state.stage != "recovered" or not self.recovery_kind.guarded or unlearned is None:
+            return state, {}
+        guard, _, absent = ask_guards(federation.at(state.started - 1), unlearned, state.guarded)
+        return dataclasses.replace(state, guard=guard), absent
 
     def _recover(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         """Take a recovery step, eq. (9): lower the retained losses without relearning, by guards or an anchor."""
