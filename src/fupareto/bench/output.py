@@ -16,7 +16,7 @@ from typing import Any
 
 from fupareto.bench.file import slug
 from fupareto.errors import UserError
-from fupareto.files import put
+from fupareto.files import make_directory, put
 from fupareto.report.bench import figures, tables
 
 RESULTS = "results.json"
@@ -46,7 +46,7 @@ def write(place: Path, results: Mapping[str, Any], curves: figures.Curves) -> li
 
 def _put(path: Path, data: bytes) -> Path:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         put(path, data)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error

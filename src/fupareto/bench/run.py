@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fupareto import experiment as experiments
+from fupareto import trust
 from fupareto.audit.assemble import FORMAT as AUDIT_FORMAT
 from fupareto.bench.file import REFERENCES, Audit, Bench, Cell, cells
 from fupareto.errors import NotApplicable, UserError
@@ -51,6 +52,7 @@ def run(
     """
     found = []
     for cell in cells(bench, out):
+        trust.name(cell.experiment.model, cell.entry.method)
         _train(cell, root, device, progress, say)
         result = _answer(cell, bench, root, device, progress)
         found.append(result)

@@ -1,11 +1,13 @@
 """Command line interface; commands import heavy packages lazily, so that --help is fast."""
 
+import os
 import shlex
 import sys
 from typing import Annotated
 
 import typer
 
+from fupareto import files, trust
 from fupareto.cli import audit, bench, certify, compare, data, demo, init, methods, report, train, unlearn, verify
 from fupareto.errors import UserError
 
@@ -37,12 +39,19 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    umask: Annotated[
+        bool,
+        typer.Option("--umask", help="Leave the permissions of new files to your umask, instead of 0600 and 0700."),
+    ] = False,
 ) -> None:
     """Make a federated model forget clients, keep its utility for the retained clients, and measure the forgetting."""
+    if umask:
+        os.environ[files.UMASK] = "1"  # of this process and of those that it starts
 
 
 def main() -> None:
     """Run the command line; exit codes are listed in cli/common.py."""
+    trust.forget()
     try:
         app()
     except UserError as error:

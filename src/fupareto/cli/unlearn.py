@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fupareto import parse
-from fupareto.cli.common import Device, FailOn, Json, Out, Quiet, Resume, Root, finish, progress
+from fupareto.cli.common import Device, FailOn, Json, Out, Quiet, Resume, Root, TrustCode, finish, progress, trusting
 
 
 def unlearn(
@@ -33,6 +33,7 @@ def unlearn(
         list[str] | None, typer.Option("--set", help="Option of the method, e.g. --set lr=0.01 (repeatable).")
     ] = None,
     resume: Resume = False,
+    trust_code: TrustCode = False,
     root: Root = None,
     device: Device = "cpu",
     quiet: Quiet = False,
@@ -42,6 +43,7 @@ def unlearn(
     """Forget clients, samples or classes, recover, audit, and write the report."""
     from fupareto import experiment as experiments
 
+    trusting(trust_code)
     run = experiments.unlearn(
         trained,
         out,

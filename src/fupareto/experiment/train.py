@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from fupareto import api
+from fupareto import api, trust
 from fupareto.config import Experiment
 from fupareto.experiment.setting import default_request, facts, federation
 from fupareto.methods import FedAvg
@@ -38,6 +38,7 @@ def train(
     Returns:
         The finished run.
     """
+    trust.name(experiment.model, experiment.unlearn.method)
     find(experiment.unlearn.method, experiment.unlearn.options)  # report mistakes in [unlearn] before the training
     engine, w = federation(experiment, root=root, device=device)
     method = FedAvg(**experiment.train.model_dump(exclude={"record", "keep"}))

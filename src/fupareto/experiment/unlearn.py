@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fupareto import api
+from fupareto import api, trust
 from fupareto.config import Experiment
 from fupareto.errors import UserError
-from fupareto.experiment.setting import default_request, facts, federation, forgetter, stored_experiment
+from fupareto.experiment.setting import default_request, facts, federation, forgetter, stored_experiment, stored_method
 from fupareto.federation import Request
 from fupareto.methods.sequential import Sequential
 from fupareto.result import Model, began
@@ -39,6 +39,7 @@ def unlearn(
     the file's when the method, whatever its preset, is the file's. With ``sequential`` the clients are forgotten one
     after the other. ``attack`` audits the models before the run counts as finished.
     """
+    trust.name(method)
     parent = Run.open(trained)
     experiment = stored_experiment(parent, f'fupareto.unlearn(federation, "{trained}", forget=[...], out="{out}")')
     if not parent.finished:
@@ -48,7 +49,7 @@ def unlearn(
         parent,
         out,
         request=_next(parent, experiment, request),
-        chosen=method or experiment.unlearn.method,
+        chosen=method or stored_method(parent, experiment.unlearn.method),
         options=options or {},
         sequential=sequential,
         measure_every=measure_every,

@@ -81,6 +81,11 @@ class Records(Storage):
     def load_state(self, cls: type[T]) -> T | None:
         """Return the state of the checkpoint, and drop the records of later rounds; None without a checkpoint."""
         if not (self.path / CHECKPOINT).exists():
+            if self.rounds():
+                raise UserError(
+                    f"{self.path} has rounds but no checkpoint, so it cannot be resumed; start a new run with "
+                    "another --out"
+                )
             return None
         data = self._read(CHECKPOINT, None)
         try:
