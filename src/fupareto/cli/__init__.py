@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 from fupareto import files, trust
-from fupareto.cli import audit, bench, certify, compare, data, demo, init, methods, report, train, unlearn, verify
+from fupareto.cli import (
+    audit,
+    bench,
+    certify,
+    compare,
+    data,
+    demo,
+    init,
+    inventory,
+    methods,
+    report,
+    train,
+    unlearn,
+    verify,
+)
 from fupareto.errors import UserError
 
 app = typer.Typer(
@@ -17,7 +31,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for module in (demo, init, train, unlearn, audit, certify, verify, report, compare, bench, methods):
+for module in (demo, init, train, unlearn, audit, certify, verify, inventory, report, compare, bench, methods):
     name = module.__name__.rpartition(".")[2]
     app.command(name, cls=getattr(module, "Command", None))(getattr(module, name))
 data_app = typer.Typer(help="List data sets and download them.", no_args_is_help=True)
