@@ -193,8 +193,12 @@ class Run(Records):
             self._end()
 
     def save_report(self, html: str) -> Path:
-        """Write the report and return its path."""
-        self._write({"report.html": html.encode()})
+        """Write the report and return its path; the manifest leaves it out, since it can be made again."""
+        with self.locked():
+            try:
+                files.put(self.path / "report.html", html.encode())
+            except OSError as error:
+                raise self._not_written("report.html", error) from error
         return self.path / "report.html"
 
     def _tidy(self) -> None:
