@@ -1,12 +1,26 @@
 """The command unlearn: make a trained model forget clients, samples or classes."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fupareto import parse
-from fupareto.cli.common import Device, FailOn, Json, Out, Quiet, Resume, Root, TrustCode, finish, progress, trusting
+from fupareto.cli.common import (
+    Device,
+    FailOn,
+    Json,
+    Out,
+    Quiet,
+    Resume,
+    Root,
+    TrustCode,
+    finish,
+    progress,
+    say,
+    trusting,
+)
 
 
 def unlearn(
@@ -18,6 +32,10 @@ def unlearn(
     samples: Annotated[
         Path | None, typer.Option(help='Samples to forget: JSON file with row numbers by client, e.g. {"3": [0, 17]}.')
     ] = None,
+    group: Annotated[
+        int,
+        typer.Option(min=0, help="Forget at least so many samples of each client, with others of the same client."),
+    ] = 0,
     classes: Annotated[str | None, typer.Option(help="Classes to forget, e.g. 4 or 4,7.")] = None,
     sequential: Annotated[
         bool,
@@ -50,10 +68,12 @@ def unlearn(
         request=parse.request(clients, samples, classes),
         method=method,
         options=parse.options(set_ or []),
+        group=group,
         sequential=sequential,
         resume=resume,
         root=root,
         device=device,
         progress=progress(quiet),
+        say=partial(say, quiet),
     )
     finish(run, as_json, fail_on)

@@ -1,7 +1,7 @@
 """Answer to a request against the model of a run that was made from an experiment file."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from fupareto.federation import Request
 from fupareto.methods.sequential import Sequential
 from fupareto.result import Model, began
 from fupareto.run.directory import Run
-from fupareto.run.execute import Progress, Settings, no_progress
+from fupareto.run.execute import Progress, Settings, no_progress, silent
 from fupareto.versions import versions
 
 
@@ -24,12 +24,14 @@ def unlearn(
     request: Request | None = None,
     method: str | None = None,
     options: Mapping[str, Any] | None = None,
+    group: int = 0,
     sequential: bool = False,
     measure_every: int = 1,
     resume: bool = False,
     root: Path | None = None,
     device: str = "cpu",
     progress: Progress = no_progress,
+    say: Callable[[str], None] = silent,
     attack: bool = True,
 ) -> Run:
     """Answer a request against the final model of a finished run.
@@ -37,18 +39,27 @@ def unlearn(
     After a training run that is its model; after another request it is the model that was kept, and those who were
     forgotten take part no more. What is not said is taken from the experiment file; options given here are added to
     the file's when the method, whatever its preset, is the file's. With ``sequential`` the clients are forgotten one
-    after the other. ``attack`` audits the models before the run counts as finished.
+    after the other. ``group`` is the least number of samples of a client that are forgotten together; what a server
+    could infer from fewer is said to ``say``. ``attack`` audits the models before the run counts as finished.
     """
     trust.name(method)
     parent = Run.open(trained)
     experiment = stored_experiment(parent, f'fupareto.unlearn(federation, "{trained}", forget=[...], out="{out}")')
     if not parent.finished:
         raise UserError(f"{trained} is not finished; continue it with --resume first")
+    asked = _next(parent, experiment, request)
+    if group and asked.samples:
+        clients = federation(experiment, root=root)[0].clients
+        asked = asked.grouped({i: len(splits["train"][1]) for i, splits in clients.items()}, group, experiment.seed)
+    elif group:
+        raise UserError("--group is for requests for samples; a request for clients or classes is not made larger")
+    if warning := asked.exposed():
+        say(warning)
     return answer(
         experiment,
         parent,
         out,
-        request=_next(parent, experiment, request),
+        request=asked,
         chosen=method or stored_method(parent, experiment.unlearn.method),
         options=options or {},
         sequential=sequential,
