@@ -57,21 +57,20 @@ with lock.held(pathlib.Path(sys.argv[1])):
 
 
 def test_a_second_process_is_refused_and_a_dead_one_is_not_waited_for(run: Run) -> None:
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
-    before = (run.path / "rounds.jsonl").read_bytes()
-    for write in (lambda: run.append(record(3)), lambda: run.save_results(SUMMARY, None), lambda: run.save_report("")):
-        with pytest.raises(UserError, match=rf"in use by process {holder.pid} on .* since "):
-            write()
-    with pytest.raises(UserError, match="in use by process"), Run.held(run.path, resume=True):
-        pass
-    assert (run.path / "rounds.jsonl").read_bytes() == before
-    assert Run.open(run.path).rounds()  # to read needs no lock
-    holder.kill()
-    holder.wait()
+    command = [sys.executable, "-c", HOLD, str(run.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        before = (run.path / "rounds.jsonl").read_bytes()
+        writes = (lambda: run.append(record(3)), lambda: run.save_results(SUMMARY, None), lambda: run.save_report(""))
+        for write in writes:
+            with pytest.raises(UserError, match=rf"in use by process {holder.pid} on .* since "):
+                write()
+        with pytest.raises(UserError, match="in use by process"), Run.held(run.path, resume=True):
+            pass
+        assert (run.path / "rounds.jsonl").read_bytes() == before
+        assert Run.open(run.path).rounds()  # to read needs no lock
+        holder.kill()
     assert (run.path / lock.FILE).exists()  # left behind, and taken over
     run.append(record(3))
     assert not (run.path / lock.FILE).exists()
