@@ -131,3 +131,33 @@ def test_guards_of_clients_one_by_one_are_not_stored(federation: Any, trained: f
     for name, tensor in whole.model("recovered").items():
         assert torch.equal(again.model("recovered")[name], tensor)
     assert [{**r, "seconds": 0} for r in again.rounds] == [{**r, "seconds": 0} for r in whole.rounds]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 64])
+def test_a_group_hides_what_few_samples_show(count: int) -> None:
+    """Measured on one gradient: few samples can be rebuilt; in a group of 64, none of those asked for."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(INPUTS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
+    clients = {n: (samples(k, 100), samples(9 + k, 20)) for k, n in enumerate("ab")}
+    federation = fupareto.simulate(model, clients, workers=1)
+    asked = Request(samples={"a": tuple(range(min(count, 5)))})
+    assert asked.exposed()
+    request = asked.grouped({"a": 100}, count, seed=0)
+    assert len(request.samples["a"]) == count
+    assert request.samples["a"][: len(asked.samples["a"])] == asked.samples["a"]
+    assert bool(request.exposed()) == (count < 64)
+    divided = federation.divided(request)
+    guards, _, _ = ask_guards(divided, federation.fresh(0), dict.fromkeys(GUARDS, ("a" + VIRTUAL,)))
+    rebuilt_ones = rebuilt(iter(guards), clients["a"][0][0][list(asked.samples["a"])])
+    assert (rebuilt_ones > 0) == (count < 64)
+
+
+def test_a_group_is_drawn_by_the_seed_and_no_larger_than_the_client() -> None:
+    asked = Request(samples={"a": (3, 1), "b": (0,)})
+    sizes = {"a": 10, "b": 200}
+    one, same, other = (asked.grouped(sizes, 20, seed) for seed in (1, 1, 2))
+    assert one == same
+    assert one.samples["b"] != other.samples["b"]
+    assert sorted(one.samples["a"]) == list(range(10))
+    assert len(set(one.samples["b"])) == 20
