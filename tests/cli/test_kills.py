@@ -28,6 +28,7 @@ unlearn = { options = { lr = 0.05, rounds = 4, recovery_rounds = 3 } }
 """
 BENCH = """
 name = "tiny"
+title = "Digits"
 seeds = [0]
 
 [experiment]
@@ -119,5 +120,6 @@ def test_killed_at_random_moments(stages: tuple[dict[str, Path], dict[str, float
         if "run/certificate.json" in found:
             assert not [f for f in evidence.verify(place / "run/certificate.json") if f.level == evidence.FAILED]
         shutil.rmtree(place)
+        print(f"{name}: {killed} of {number + 1} killed", flush=True)
     print(f"{killed} of {KILLS} commands were killed before their end; all ended the same")
     assert killed >= KILLS // 3

@@ -4,6 +4,7 @@ A demo marks the directory that it creates with ``demo.json``. Before anything i
 must be a file of a run that the demo makes; a note, a certificate, another run or a link is refused, and all is kept.
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -45,14 +46,16 @@ def made_by_demo(out: Path) -> bool:
 
 def discard(out: Path) -> None:
     """Remove an earlier demo, or refuse and remove nothing if anything else is in its directory."""
-    with Run(out).locked():
+    with contextlib.ExitStack() as stack:
+        for folder in (out, *(out / name for name in RUNS)):
+            if folder.is_dir() and not folder.is_symlink():
+                stack.enter_context(Run(folder).locked())  # a demo that still runs is refused
         own = [*_own(out, depth=0)]
-        for path in own:  # what is in a directory comes before it
-            if path.is_dir():
-                files.remove_empty(path)
-            elif path.name != LOCK:
+        for path in own:
+            if not path.is_dir() and path.name != LOCK:
                 files.remove(path)
-    files.remove_empty(out)
+    for folder in (*(path for path in own if path.name in (*RUNS, *CHECKPOINT)), out):  # innermost first
+        files.remove_empty(folder)
 
 
 def _own(folder: Path, depth: int) -> Iterator[Path]:

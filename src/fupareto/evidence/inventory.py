@@ -18,10 +18,11 @@ from fupareto.errors import UserError
 from fupareto.evidence import reading
 from fupareto.run.directory import Run
 from fupareto.run.storage import CHECKPOINT, DOCUMENTS, MODELS
-from fupareto.vocabulary import STAGES
+from fupareto.vocabulary import RETRAINED, SECOND, STAGES
 
 CARRIES, NAMES, CLEAN = "carries", "names", "clean"
 OWN = {*DOCUMENTS, *MODELS, "manifest.json", "certificate.json", "purges.jsonl", "demo.json", ".lock"}
+NESTED = ("training", RETRAINED, SECOND)  # runs that belong to the run whose directory they are in
 Asked = Mapping[str, Any]  # content of request.json
 
 
@@ -123,12 +124,14 @@ def find(where: Path) -> tuple[list[Found], list[str]]:
 
 
 def families(found: list[Found]) -> list[list[Found]]:
-    """Return the runs that share a model, or of which one names the other as its training, in groups."""
+    """Return the runs that share a model, or of which one names or holds the other, in groups."""
     groups: list[tuple[set[str], list[Found]]] = []
     for one in found:
         marks = {str(one.path.resolve()), *one.weights.values()}
         if one.config.get("trained"):
             marks.add(str(Path(str(one.config["trained"])).resolve()))
+        if one.path.name in NESTED:
+            marks.add(str(one.path.parent.resolve()))
         joined = [one]
         for group in [g for g in groups if g[0] & marks]:
             groups.remove(group)

@@ -36,6 +36,7 @@ from fupareto.methods import FedAvg
 from fupareto.methods.registry import find, kind
 from fupareto.run.directory import Run
 from fupareto.run.execute import Progress, no_progress, silent
+from fupareto.run.storage import Storage
 
 DEFAULT = {2: 4, 3: 64}  # tier -> number of shadow models
 
@@ -158,17 +159,19 @@ class Shadows:
                 if watch:
                     watch({"round": done, "unit": "model", "said": "made like the run's own"})
 
-            for part in (first, [job for job in todo if job[0] == "forgotten"]):
-                _together([self._job(which, number) for which, number in part], count)
+            with Storage(self.trained).locked(), Storage(self.forgotten).locked():
+                for folder in (self.trained, self.forgotten):
+                    files.remove_parts(folder)  # of an audit that was killed
+                for part in (first, [job for job in todo if job[0] == "forgotten"]):
+                    _together([self._job(which, number) for which, number in part], count)
 
     def _folders(self) -> None:
-        """Create the directories of the shadow models, and remove what a killed audit has left half-written."""
-        for folder in (self.trained, self.forgotten):
-            if folder.is_symlink() or folder.parent.is_symlink():
+        """Create the directories of the shadow models."""
+        for folder in (self.trained.parent, self.trained, self.forgotten):
+            if folder.is_symlink():
                 raise UserError(f"{folder} is a symbolic link; a run directory holds its files itself")
             try:
                 files.make_directory(folder)
-                files.remove_parts(folder)
             except OSError as error:
                 raise UserError(f"cannot write shadow models into {folder}: {error.strerror}") from error
 
