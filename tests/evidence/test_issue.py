@@ -180,6 +180,7 @@ def test_one_that_is_there_and_true_is_left_alone(run: Path, capsys: pytest.Capt
 )
 def test_one_that_is_there_and_not_true_is_not_replaced(run: Path, name: str, change: Any, says: str) -> None:
     change(run / name)
+    relist(run)
     before = (run / "certificate.json").read_bytes()
     with pytest.raises(UserError, match=f"already exists.*{says}.*move it away"):
         certify(run)

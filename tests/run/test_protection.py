@@ -278,3 +278,23 @@ def test_stored_code_is_imported_only_if_it_is_trusted(tmp_path: Path, monkeypat
     trust.forget()
     with pytest.raises(UserError, match="--trust-code"):
         stored_method(run, "evil:C")
+
+
+def test_an_audit_that_was_cut_off_before_its_summary_is_none(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two files cannot be replaced at once; what is between them counts as not audited."""
+    put = files.put
+
+    def cut(path: Path, data: bytes) -> None:
+        if path.name == "summary.json":
+            raise OSError(5, "Input/output error")
+        put(path, data)
+
+    monkeypatch.setattr(files, "put", cut)
+    with pytest.raises(UserError, match="cannot write"):
+        finished.save_results(SUMMARY, {"membership": {"new": 1}, "exclusivity": {}, "verdict": {}})
+    monkeypatch.undo()
+    run = Run.open(finished.path)
+    assert run.audit is None
+    assert run.summary["final"] == "initial"
+    run.save_results(SUMMARY, {"membership": {"new": 1}, "exclusivity": {}, "verdict": {}})
+    assert (Run.open(finished.path).audit or {})["membership"] == {"new": 1}

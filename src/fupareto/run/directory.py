@@ -140,8 +140,8 @@ class Run(Records):
 
     @property
     def audit(self) -> dict[str, Any] | None:
-        """Return the audit (audit.json); None where there is none."""
-        if not (self.path / "audit.json").is_file():
+        """Return the audit (audit.json); None where there is none, or where it was interrupted before its summary."""
+        if not (self.path / "audit.json").is_file() or self._interrupted("summary.json"):
             return None
         return self._json("audit.json", "membership", "exclusivity", "verdict")
 
@@ -200,6 +200,11 @@ class Run(Records):
             except OSError as error:
                 raise self._not_written("report.html", error) from error
         return self.path / "report.html"
+
+    def _interrupted(self, name: str) -> bool:
+        """Return whether a file was announced, but is still the one before."""
+        entry = self.manifest().files.get(name, [])
+        return len(entry) == 2 and manifest.hash_of(self.path / name) == entry[0]
 
     def _tidy(self) -> None:
         """Remove the temporary files of a process that was killed."""
