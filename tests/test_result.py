@@ -16,6 +16,7 @@ from fupareto import FedAvg, FUPareto, Request, UserError
 from fupareto.evidence import certify
 from fupareto.methods.retrain import Retrain
 from fupareto.run.directory import Run
+from manifests import relist
 from presets import guard
 
 TRAINING = FedAvg(rounds=4, lr=0.3, batch_size=10)
@@ -372,6 +373,9 @@ def test_a_run_whose_final_model_was_removed_cannot_be_followed(
     federation: fupareto.Federation, forgotten: fupareto.Result
 ) -> None:
     (path_of(forgotten) / f"{forgotten.summary()['final']}.safetensors").unlink()
+    with pytest.raises(UserError, match=rf"{forgotten.summary()['final']}\.safetensors is missing"):
+        fupareto.unlearn(federation, path_of(forgotten), ["c"], METHOD)
+    relist(path_of(forgotten))
     with pytest.raises(UserError, match=rf"has no {forgotten.summary()['final']}\.safetensors"):
         fupareto.unlearn(federation, path_of(forgotten), ["c"], METHOD)
 
@@ -383,5 +387,6 @@ def test_training_settings_that_were_damaged_are_named(
     text = config.read_text()
     assert text.count("epochs = 1") == 1
     config.write_text(text.replace("epochs = 1", "epochs = -1"))
+    relist(config.parent)
     with pytest.raises(UserError, match=r"config\.toml are damaged: epochs must be above 0"):
         fupareto.unlearn(federation, path_of(forgotten), ["c"], METHOD)

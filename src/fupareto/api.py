@@ -211,8 +211,9 @@ def learn(
         )
     heads = (about.clients if about else federation.ids) if "fedau" in record else ()
     plan = Plan(tuple(dict.fromkeys(record)), federation.ids, method.budget, keep, heads, settings.seed)
-    outcome = execute.train(federation, start, method, settings, about=about, plan=plan)
-    return _ended(Result(outcome, None, settings.seed, settings.facts), settings)
+    with execute.held(settings):
+        outcome = execute.train(federation, start, method, settings, about=about, plan=plan)
+        return _ended(Result(outcome, None, settings.seed, settings.facts), settings)
 
 
 def answer(
@@ -237,11 +238,12 @@ def answer(
     Returns:
         The result.
     """
-    outcome = execute.answer(federation, start, request, method, settings)
-    result = Result(outcome, request, settings.seed, settings.facts)
-    if attack and not outcome.place.finished:
-        result.audit()
-    return _ended(result, settings)
+    with execute.held(settings):
+        outcome = execute.answer(federation, start, request, method, settings)
+        result = Result(outcome, request, settings.seed, settings.facts)
+        if attack and not outcome.place.finished:
+            result.audit()
+        return _ended(result, settings)
 
 
 def _ended(result: Result, settings: Settings) -> Result:

@@ -20,6 +20,7 @@ from fupareto.audit.summary import summarise
 from fupareto.audit.training import Progress, no_progress
 from fupareto.errors import UserError
 from fupareto.federation import Federation, Request
+from fupareto.files import put
 from fupareto.methods import FedAvg
 from fupareto.report import render
 from fupareto.run.directory import Run, refuse_certified
@@ -30,7 +31,7 @@ from fupareto.vocabulary import STAGES
 
 Model = Union[Tensor, nn.Module, Mapping[str, Tensor], str, "os.PathLike[str]", Run, Start, "Result"]
 References = Model | Sequence[Model]  # one retrained model, or two
-FACTS = ("name", "method", "dataset", "model", "seed", "versions", "created")
+FACTS = ("name", "method", "dataset", "model", "seed", "versions", "created", "stored")
 
 
 @dataclasses.dataclass
@@ -195,7 +196,7 @@ class Result:
         """
         page = render(self.summary(), self.rounds, self.place.config, self.place.audit)
         try:
-            Path(path).write_text(page, encoding="utf-8")
+            put(Path(path), page.encode())
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from error
         return Path(path)
@@ -210,7 +211,8 @@ class Result:
         outcome = self.outcome
         with outcome.federation.session():
             numbers = summarise(outcome.federation, self._models, outcome.sides, self.rounds, outcome.part)
-        return {"format": 1, **self.facts, "created": self.facts.get("created", created), **numbers}
+        made = {"created": created, "stored": outcome.stored}
+        return {"format": 1, **made, **self.facts, **numbers}
 
     def _attacked(
         self,

@@ -43,10 +43,15 @@ def unpack(cls: type[T], tensors: dict[str, Tensor], values: dict[str, Any]) -> 
     return cls(**fields)
 
 
-def to_bytes(thing: Any) -> bytes:
-    """Return the dataclass as a safetensors file, with its plain values as JSON in the metadata."""
+def to_bytes(thing: Any, **more: str) -> bytes:
+    """Return the dataclass as a safetensors file, with its plain values as JSON in the metadata.
+
+    Args:
+        thing: The dataclass.
+        **more: Further metadata.
+    """
     tensors, values = pack(thing)
-    metadata = {"type": type(thing).__name__, "values": json.dumps(values)}
+    metadata = {**more, "type": type(thing).__name__, "values": json.dumps(values)}
     return safetensors.torch.save(_apart(tensors), metadata)
 
 

@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from fupareto import progress
+from manifests import relist
 
 from .commands import SCRIPT, Process, files, forked
 from .conftest import Call
@@ -201,6 +202,7 @@ def test_comparison_beside_the_paper(call: Call, small: Path, tmp_path: Path, mo
     summary = json.loads((tmp_path / "ours/summary.json").read_text())
     summary |= {"dataset": "gtsrb", "clients": [str(i) for i in range(20)], "forget": ["1"]}
     (tmp_path / "ours/summary.json").write_text(json.dumps(summary))
+    relist(tmp_path / "ours")
     ended = call("compare", "ours", "other")
     assert ended.code == 0
     lines = [line for line in ended.out.splitlines() if "unlearned" in line]

@@ -51,7 +51,7 @@ def test_training_run(small: Path) -> None:
     run = small / "trained"
     assert set(files(run)) == {
         *("config.toml", "rounds.jsonl", "initial.safetensors", "summary.json", "report.html"),
-        *("checkpoint", "checkpoint/state.safetensors"),
+        "manifest.json",
     }
     summary = json.loads((run / "summary.json").read_text())
     assert tuple(summary["stages"]) == ("initial",)

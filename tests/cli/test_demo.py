@@ -15,7 +15,7 @@ MEASURES = {"asr", "asr_max", "r_acc", "r_acc_std", "r_acc_min", "forget_acc", "
 
 RETRAINED = (
     *("config.toml", "request.json", "rounds.jsonl", "summary.json", "initial.safetensors", "unlearned.safetensors"),
-    *("checkpoint", "checkpoint/state.safetensors"),
+    "manifest.json",
 )
 
 
@@ -111,12 +111,12 @@ def test_leaves_nothing_behind(demo: tuple[Path, Ended]) -> None:
     assert set(files(demo[0].parents[1])) == {"runs", "runs/demo"} | {
         f"runs/demo/{name}"
         for name in (
-            *("config.toml", "request.json", "rounds.jsonl", "summary.json", "report.html", "checkpoint", "training"),
+            *("config.toml", "request.json", "rounds.jsonl", "summary.json", "report.html", "training"),
             *(f"{stage}.safetensors" for stage in STAGES),
-            *("checkpoint/state.safetensors", "audit.json", "retrained", "retrained-2"),
+            *("manifest.json", "demo.json", "audit.json", "retrained", "retrained-2"),
             *(f"{place}/{n}" for place in ("retrained", "retrained-2") for n in RETRAINED),
-            *(f"training/{n}" for n in ("config.toml", "rounds.jsonl", "summary.json", "checkpoint")),
-            *(f"training/{n}" for n in ("initial.safetensors", "checkpoint/state.safetensors")),
+            *(f"training/{n}" for n in ("config.toml", "rounds.jsonl", "summary.json", "manifest.json")),
+            "training/initial.safetensors",
         )
     }
 

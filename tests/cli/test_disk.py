@@ -1,5 +1,6 @@
 """A disk that is full or read-only: exit code 2, what is on disk is whole, and the run goes on once it is mended."""
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,3 +61,26 @@ def test_read_only_disk(call: Call, small: Path, disk: Path) -> None:
         assert "Read-only file system" in ended.err
         assert "Traceback" not in ended.err
     assert files(disk) == before
+
+
+def test_an_audit_with_shadow_models_on_a_read_only_disk(call: Call, small: Path, disk: Path) -> None:
+    for name in ("trained", "forgotten"):
+        shutil.copytree(small / name, disk / name)
+    before = files(disk)
+    assert mount(disk, "remount,ro")
+    ended = call("audit", disk / "forgotten", "--tier", "2", "-q")
+    assert ended.code == 2
+    assert "Read-only file system" in ended.err
+    assert "Traceback" not in ended.err
+    assert files(disk) == before
+
+
+def test_a_page_or_a_file_on_a_full_disk_is_not_left_empty(call: Call, small: Path, disk: Path) -> None:
+    assert mount(disk, "remount,size=4k")
+    for command in (("compare", small / "trained", "--out", disk / "page.html"), ("init", disk / "mine.toml")):
+        (disk / "fill").write_bytes(bytes(4096))
+        ended = call(*command)
+        assert ended.code == 2, ended
+        assert "No space left on device" in ended.err
+        assert "Traceback" not in ended.err
+        assert set(files(disk)) == {"fill"}

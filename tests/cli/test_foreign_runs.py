@@ -10,6 +10,7 @@ import tomli_w
 
 import fupareto
 from fupareto import FedAvg
+from manifests import relist
 from presets import guard
 from test_result import clients, model
 
@@ -39,8 +40,10 @@ def test_what_needs_clients_says_where_they_are(mistake: Callable[..., str], run
     config = tomllib.loads((run / "config.toml").read_text())
     config["versions"]["flwr"] = "1.41"
     (run / "config.toml").write_text(tomli_w.dumps(config))
+    relist(run)
     mistake("audit", "python", says=("python was made over Flower",))
     (run / "summary.json").unlink()
+    relist(run)
     mistake("audit", "python", says=("not finished", "resume=True"))
 
 

@@ -7,6 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+
+from fupareto.methods.base import State
+from fupareto.run.directory import Run
+from manifests import relist
 
 from .commands import EXPERIMENT, files, fupareto
 
@@ -206,11 +211,12 @@ def test_not_a_run_directory(mistake: Mistake, small: Path, command: str) -> Non
     mistake(command, "file/x", *out, says=("no run directory file/x",))
     shutil.copytree(small / "trained", "later")
     text = Path("later/config.toml").read_text()
-    write(text.replace("format = 1", "format = 99"), "later/config.toml")
-    mistake(command, "later", *out, says=("later", "format 99", "reads format 1", "the version that wrote it"))
+    write(text.replace("format = 2", "format = 99"), "later/config.toml")
+    mistake(command, "later", *out, says=("later", "format 99", "reads format 2", "the version that wrote it"))
     write("[unfinished", "later/config.toml")
     mistake(command, "later", *out, says=("later/config.toml is damaged", "Expected ']'"))
-    write("format = 1", "later/config.toml")
+    write("format = 2", "later/config.toml")
+    relist("later")
     if command == "unlearn":
         mistake(command, "later", *out, says=("later/config.toml is damaged", "[experiment] is missing"))
 
@@ -219,6 +225,7 @@ def test_not_a_run_directory(mistake: Mistake, small: Path, command: str) -> Non
 def test_unfinished_run(mistake: Mistake, small: Path, command: str) -> None:
     shutil.copytree(small / "trained", "half")
     Path("half/summary.json").unlink()
+    relist("half")
     out = ("--out", "run") if command == "unlearn" else ()
     says = {"unlearn": ("half is not finished", "--resume"), "audit": ("half", "--resume")}
     mistake(command, "half", *out, says=says.get(command, ("half has no summary.json", "is the run finished?")))
@@ -251,14 +258,6 @@ def test_out_that_exists(mistake: Mistake, small: Path) -> None:
     mistake("demo", "--out", "file/x", says=("cannot create the directory file/x",))
 
 
-def test_demo_does_not_delete_what_it_did_not_make(mistake: Mistake, small: Path) -> None:
-    shutil.copytree(small / "trained", "mine/training")
-    mistake("demo", "--out", "mine", says=("mine already contains another run", "another --out"))
-    text = Path("mine/training/config.toml").read_text()
-    write(text.replace('name = "small"', 'name = "demo"'), "mine/training/config.toml")  # a file without a name
-    mistake("demo", "--out", "mine", says=("mine already contains another run", "another --out"))
-
-
 def test_resume_with_other_settings(mistake: Mistake, small: Path) -> None:
     shutil.copytree(small / "trained", "trained")
     shutil.copytree(small / "forgotten", "forgotten")
@@ -272,6 +271,7 @@ def test_resume_with_other_settings(mistake: Mistake, small: Path) -> None:
         mistake("unlearn", "trained", "--out", "forgotten", *args, "--resume", says=says)
     mistake("train", "experiment.toml", "--out", "forgotten", "--resume", says=("do not match", "kind"))
     Path("forgotten/summary.json").unlink()
+    relist("forgotten")
     mistake("unlearn", "trained", "--out", "forgotten", "--set", "s=2", "--resume", says=("another method",))
 
 
@@ -279,6 +279,7 @@ def test_resume_with_other_settings(mistake: Mistake, small: Path) -> None:
 def test_truncated_checkpoint(mistake: Mistake, small: Path, keep: float) -> None:
     shutil.copytree(small / "trained", "trained")
     Path("trained/summary.json").unlink()
+    Run(relist("trained")).save_state(State(w=torch.ones(9), forget=(), retained=(), round=6))
     checkpoint = Path("trained/checkpoint/state.safetensors")
     whole = checkpoint.read_bytes()
     checkpoint.write_bytes(whole[: int(keep * len(whole)) if isinstance(keep, float) else keep])
@@ -296,7 +297,7 @@ def test_damaged_model(mistake: Mistake, small: Path) -> None:
     mistake("audit", "trained", says=("trained/initial.safetensors is damaged",))
     Path("trained/initial.safetensors").unlink()
     mistake("unlearn", "trained", "--out", "run", says=("trained", "initial"))
-    mistake("audit", "trained", says=("no initial model",))
+    mistake("audit", "trained", says=("initial.safetensors is missing", "manifest.json"))
 
 
 @pytest.mark.parametrize("command", ["audit", "report", "compare"])
@@ -312,10 +313,13 @@ def test_damaged_rounds(mistake: Mistake, small: Path, line: str) -> None:
     shutil.copytree(small / "forgotten", "forgotten")
     lines = Path("forgotten/rounds.jsonl").read_text().splitlines()
     Path("forgotten/rounds.jsonl").write_text("\n".join([*lines[:3], line, *lines[3:]]) + "\n", encoding="latin-1")
+    mistake("report", "forgotten", says=("forgotten/rounds.jsonl is damaged", "SHA-256"))
+    relist("forgotten")
     for command in ("report", "audit"):
         mistake(command, "forgotten", says=("forgotten/rounds.jsonl is damaged", "line 4"))
     mistake("compare", "forgotten", "--out", "page.html", "--json", says=("forgotten/rounds.jsonl is damaged",))
     Path("forgotten/summary.json").unlink()
+    relist("forgotten")
     again = ("unlearn", small / "trained", "--out", "forgotten", "--resume")
     mistake(*again, says=("forgotten/rounds.jsonl is damaged", "line 4"))
 
@@ -323,8 +327,10 @@ def test_damaged_rounds(mistake: Mistake, small: Path, line: str) -> None:
 def test_damaged_request(mistake: Mistake, small: Path) -> None:
     shutil.copytree(small / "forgotten", "forgotten")
     write("{}", "forgotten/request.json")
+    relist("forgotten")
     mistake("audit", "forgotten", says=("forgotten/request.json is damaged",))
     Path("forgotten/request.json").unlink()
+    relist("forgotten")
     mistake("audit", "forgotten", says=("forgotten has no request.json",))
     mistake("unlearn", small / "trained", "--out", "forgotten", "--resume", says=("forgotten has no request.json",))
 

@@ -62,8 +62,7 @@ def without_time(run: Path) -> dict[str, Any]:
     summary = json.loads((run / "summary.json").read_text())
     del summary["created"], summary["cost"]["seconds"]
     held["names"] = set(files(run))
-    state = held.pop("checkpoint/state.safetensors")  # its header also holds the last record
-    return {**held, "summary": summary, "config": (run / "config.toml").read_text(), "state": len(state)}
+    return {**held, "summary": summary, "config": (run / "config.toml").read_text()}
 
 
 def same(run: Path, finished: Path) -> None:

@@ -11,6 +11,8 @@ from torch import nn
 
 import fupareto
 from fupareto.evidence import FAILED, Finding, certify, verify
+from fupareto.run.directory import Run
+from manifests import relist
 from presets import guard
 
 METHOD = guard(rounds=2, recovery_rounds=2, lr=0.1)
@@ -52,7 +54,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     start = everybody.layout.flat(first.model())
     fupareto.unlearn(federation(*"bcd"), start, ["b"], METHOD, out=place / "second")
     fupareto.unlearn(everybody, model(), ["c"], METHOD, out=place / "other")
-    (place / "first/audit.json").write_text(json.dumps(AUDIT, indent=2))
+    Run(place / "first")._write({"audit.json": json.dumps(AUDIT, indent=2).encode()})
     return place
 
 
@@ -83,4 +85,5 @@ def rewrite(path: Path, **changes: Any) -> dict[str, Any]:
     """Change keys of a JSON file, leaving its form alone."""
     value = {**json.loads(path.read_text()), **changes}
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    relist(path.parent)
     return value

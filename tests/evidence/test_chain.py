@@ -8,6 +8,7 @@ import pytest
 import fupareto
 from fupareto.errors import UserError
 from fupareto.evidence import NOT_CHECKED, OK, Finding, certify, load, reading, schema, verify
+from manifests import relist
 
 from .conftest import METHOD, failed, failures, federation, model, rewrite
 
@@ -146,6 +147,7 @@ def test_other_data_are_another_federation(runs: Path) -> None:
     for seed, name in ((1, "first"), (2, "other")):
         with (runs / name / "config.toml").open("a") as file:
             file.write(f"\n[experiment]\nseed = {seed}\n")
+        relist(runs / name)
     first = certify(runs / "first")
     with pytest.raises(UserError, match="another source, partition or seed"):
         certify(runs / "other", previous=first)

@@ -15,6 +15,7 @@ from fupareto.evidence.issue import draw
 from fupareto.federation import Request
 from fupareto.federation.request import VIRTUAL
 from fupareto.tally import with_tally
+from manifests import relist
 
 from .conftest import AUDIT, METHOD, failures, federation, model, rewrite
 
@@ -94,6 +95,7 @@ def test_a_run_of_the_command_line(tmp_path: Path) -> None:
     assert found["start"]["sha256"] == sha256(tmp_path / "a/initial.safetensors")
     (tmp_path / "b/certificate.json").unlink()
     (tmp_path / "b/summary.json").unlink()
+    relist(tmp_path / "b")
     with pytest.raises(UserError, match=r"finish it, .*: fupareto unlearn \S*/a --out \S*/b --resume"):
         certify(tmp_path / "b")
 
@@ -126,6 +128,7 @@ def test_what_was_not_verified_is_not_claimed(run: Path) -> None:
 def test_settings_that_json_does_not_have(runs: Path) -> None:
     with (runs / "other/config.toml").open("a") as file:
         file.write("\n[more]\nlimit = inf\nday = 2026-01-01\n")
+    relist(runs / "other")
     path = certify(runs / "other")
     assert load(path)["config"]["more"] == {"limit": "Infinity", "day": "2026-01-01"}
     assert failures(path) == {}
@@ -151,6 +154,8 @@ def test_settings_that_json_does_not_have(runs: Path) -> None:
 )
 def test_refused(runs: Path, change: Any, says: str) -> None:
     change(runs / "other")
+    if (runs / "other/config.toml").exists():
+        relist(runs / "other")
     with pytest.raises(UserError, match=says):
         certify(runs / "other")
     assert not (runs / "other/certificate.json").exists()
@@ -175,6 +180,7 @@ def test_one_that_is_there_and_true_is_left_alone(run: Path, capsys: pytest.Capt
 )
 def test_one_that_is_there_and_not_true_is_not_replaced(run: Path, name: str, change: Any, says: str) -> None:
     change(run / name)
+    relist(run)
     before = (run / "certificate.json").read_bytes()
     with pytest.raises(UserError, match=f"already exists.*{says}.*move it away"):
         certify(run)

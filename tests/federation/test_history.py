@@ -29,9 +29,11 @@ def filled(path: Path, plan: Plan = PLAN) -> History:
             history.keep_before(round_, W)
             for i in plan.clients:
                 history.keep_local(round_, i, W, 7)
+            history.keep_clients(round_, plan.clients)
         history.keep_heads(round_, dict.fromkeys(plan.heads, HEAD))
     for i in plan.clients:
         history.keep_last(i, W, 7)
+    history.keep_clients(None, plan.clients)
     return history
 
 
@@ -105,7 +107,9 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
     one, two = torch.randn(5, generator=torch.Generator().manual_seed(0)), torch.ones(4)
     history.keep_before(2, one)
     history.keep_local(2, CLIENTS[2], two.view(2, 2).T.reshape(-1), 3)
+    history.keep_clients(2, [CLIENTS[2]])
     history.keep_last("a", one, 9)
+    history.keep_clients(None, ["a"])
     history.keep_heads(5, {"b": two, "a": one})
     again = History.open(tmp_path)
     assert again is not None
@@ -123,10 +127,31 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
 
 def test_whoever_took_no_part_has_nothing(tmp_path: Path) -> None:
     history = History.create(tmp_path, PLAN, 0)
+    history.keep_clients(0, ["b"])
+    history.keep_clients(None, [])
     assert history.local(0, "a") is None
     assert history.last("a") is None
-    assert history.heads() == {}
     assert history.heads(-1) == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["federaser/00000/000.safetensors", "federaser/00000/clients.json", "fupga/000.safetensors"]
+)
+def test_a_missing_file_is_not_a_client_that_took_no_part(tmp_path: Path, name: str) -> None:
+    history = filled(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(UserError, match=rf"{name} is missing or damaged .*--record"):
+        history.local(0, "a"), history.last("a")
+
+
+def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
+    history = filled(tmp_path, Plan(("fupga",), ("a",), rounds=1))
+    file = tmp_path / "fupga/000.safetensors"
+    whole = file.read_bytes()
+    for at in (*range(0, 150, 3), *range(150, len(whole), 9973)):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+        with pytest.raises(UserError, match="missing or damaged"):
+            history.last("a")
 
 
 def test_only_the_last_two_rounds_of_heads_stay(tmp_path: Path) -> None:
@@ -196,6 +221,7 @@ def test_the_index_can_be_read_by_people(tmp_path: Path) -> None:
     filled(tmp_path)
     raw = json.loads((tmp_path / "index.json").read_text())
     assert raw == {
+        "format": 2,
         "parts": list(PARTS),
         "clients": list(CLIENTS),
         "rounds": 6,

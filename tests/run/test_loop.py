@@ -1,8 +1,10 @@
 """The loop: what it writes, and that it can be cut off at every single write without changing the result."""
 
+import fcntl
 import itertools
 import json
 import os
+import stat
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -110,12 +112,19 @@ def test_cut_while_a_file_is_half_written(
     work: Work, kind: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def arm(patch: Any, n: int) -> None:
-        patch.setattr(os, "fsync", counted(n, os.fsync, lambda fd: os.ftruncate(fd, os.fstat(fd).st_size // 2)))
-        patch.setattr(Path, "unlink", lambda *_, **__: None)  # a process that is killed does not tidy up
+        def half(descriptor: int) -> None:
+            about = os.fstat(descriptor)
+            if stat.S_ISREG(about.st_mode):
+                appended = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND  # earlier lines are on disk
+                os.ftruncate(descriptor, about.st_size - 10 if appended else about.st_size // 2)
+            patch.setattr(Path, "unlink", lambda *_, **__: None)  # a process that is killed does not tidy up
 
-    # configuration, (request), checkpoints before the first and after every round, models, summary
+        patch.setattr(os, "fsync", counted(n, os.fsync, half))
+
+    # configuration, (request), checkpoints before the first and after every round, models, summary; each with the
+    # manifest before and after it, and its directory
     writes = cut_everywhere(work, finished / kind, tmp_path, monkeypatch, arm)
-    assert writes == {"train": 1 + 3 + 1 + 1, "unlearn": 2 + 4 + 3 + 2}[kind]
+    assert writes > 2 * {"train": 1 + 3 + 1 + 1, "unlearn": 2 + 4 + 3 + 2}[kind]
 
 
 def test_cut_right_after_a_file_is_written(
@@ -124,7 +133,7 @@ def test_cut_right_after_a_file_is_written(
     def arm(patch: Any, n: int) -> None:
         patch.setattr(Path, "replace", counted(n, Path.replace, Path.replace))
 
-    assert cut_everywhere(work, finished / kind, tmp_path, monkeypatch, arm) == {"train": 6, "unlearn": 11}[kind]
+    assert cut_everywhere(work, finished / kind, tmp_path, monkeypatch, arm) >= {"train": 12, "unlearn": 21}[kind]
 
 
 def test_cut_in_the_middle_of_a_line(

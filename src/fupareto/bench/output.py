@@ -19,7 +19,7 @@ from typing import Any
 from fupareto import documents
 from fupareto.bench.file import slug
 from fupareto.errors import UserError
-from fupareto.files import put
+from fupareto.files import make_directory, put
 from fupareto.report.bench import figures, tables
 
 RESULTS = "results.json"
@@ -50,7 +50,7 @@ def write(place: Path, results: Mapping[str, Any], curves: figures.Curves) -> li
 def put_file(path: Path, data: bytes) -> Path:
     """Write a file, in a directory that is created where it is missing."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         put(path, data)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error

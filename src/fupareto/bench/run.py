@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fupareto import experiment as experiments
+from fupareto import trust
 from fupareto.audit.assemble import FORMAT as AUDIT_FORMAT
 from fupareto.bench.curves import StoredCurves
 from fupareto.bench.file import CURVES, REFERENCES, Audit, Bench, Cell, cells
@@ -55,6 +56,7 @@ def run(
     """
     found = []
     for cell in cells(bench, out):
+        trust.name(cell.experiment.model, cell.entry.method)
         _train(cell, root, device, progress, say, agree)
         result = _answer(cell, bench, root, device, progress, agree)
         found.append(result)
@@ -211,11 +213,10 @@ def _of(found: dict[str, Any] | None, stage: str, key: str) -> Any:
 
 
 def stored(run: Run, history: str, trained: Path) -> int:
-    """Return the bytes that the server stores for a method: its history, and its state without the model."""
+    """Return the bytes that the server holds for a method: its history, and its state without the model."""
     folder = trained / "history" / history
     kept = sum(map(_payload, folder.rglob("*.safetensors"))) if history else 0
-    state, model = run.path / "checkpoint" / "state.safetensors", run.path / "initial.safetensors"
-    return kept + _payload(state) - _payload(model)
+    return kept + int(run.summary.get("stored") or 0)
 
 
 def _payload(path: Path) -> int:

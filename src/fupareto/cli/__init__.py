@@ -1,12 +1,28 @@
 """Command line interface; commands import heavy packages lazily, so that --help is fast."""
 
+import os
 import shlex
 import sys
 from typing import Annotated, NoReturn
 
 import typer
 
-from fupareto.cli import audit, bench, certify, compare, data, demo, init, methods, report, train, unlearn, verify
+from fupareto import files, trust
+from fupareto.cli import (
+    audit,
+    bench,
+    certify,
+    compare,
+    data,
+    demo,
+    init,
+    inventory,
+    methods,
+    report,
+    train,
+    unlearn,
+    verify,
+)
 from fupareto.documents import check_text
 from fupareto.errors import UserError
 
@@ -16,7 +32,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for module in (demo, init, train, unlearn, audit, certify, verify, report, compare, bench, methods):
+for module in (demo, init, train, unlearn, audit, certify, verify, inventory, report, compare, bench, methods):
     name = module.__name__.rpartition(".")[2]
     app.command(name, cls=getattr(module, "Command", None))(getattr(module, name))
 data_app = typer.Typer(help="List data sets and download them.", no_args_is_help=True)
@@ -38,8 +54,14 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    umask: Annotated[
+        bool,
+        typer.Option("--umask", help="Leave the permissions of new files to your umask, instead of 0600 and 0700."),
+    ] = False,
 ) -> None:
     """Make a federated model forget clients, keep its utility for the retained clients, and measure the forgetting."""
+    if umask:
+        os.environ[files.UMASK] = "1"  # of this process and of those that it starts
 
 
 def _check_arguments() -> None:
@@ -58,6 +80,7 @@ def _refuse(message: str) -> NoReturn:
 
 def main() -> None:
     """Run the command line; exit codes are listed in cli/common.py."""
+    trust.forget()
     try:
         _check_arguments()
         app()

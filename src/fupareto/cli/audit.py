@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from fupareto import parse
-from fupareto.cli.common import FailOn, Json, Quiet, Root, finish, progress, say
+from fupareto.cli.common import FailOn, Json, Quiet, Root, TrustCode, finish, progress, say, trusting
 
 
 class Command(TyperCommand):
@@ -63,6 +63,7 @@ def audit(
     threshold: Annotated[
         list[str] | None, typer.Option(help="Limit of a check, e.g. --threshold asr=0.02 (repeatable).")
     ] = None,
+    trust_code: TrustCode = False,
     root: Root = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -73,6 +74,7 @@ def audit(
     from fupareto.audit.checks import Thresholds
     from fupareto.run.directory import Run
 
+    trusting(trust_code)
     place = Run.open(run)
     experiment.audit(
         place,

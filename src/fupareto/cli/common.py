@@ -34,6 +34,12 @@ Log = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Start a run that takes longer than a day without asking.")]
 Device = Annotated[str, typer.Option(help="Device on which the clients compute: cpu, or cuda (untested).")]
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code", help="Import the model or method of yours that the run directory names (it is run as code)."
+    ),
+]
 
 
 CHECK_FAILED = 3  # exit code
@@ -63,6 +69,14 @@ def fail(tally: Mapping[str, int] | None, on: Results | None) -> None:
     undecided = tally is None or tally["open"] > 0
     if refuted or (on is Results.open and undecided):
         raise typer.Exit(CHECK_FAILED)
+
+
+def trusting(trust_code: bool) -> None:
+    """Trust the code that run directories name, if the user asked for that."""
+    from fupareto import trust
+
+    if trust_code:
+        trust.everything()
 
 
 def progress(quiet: bool) -> Any:

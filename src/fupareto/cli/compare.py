@@ -8,6 +8,7 @@ import typer
 
 from fupareto.cli.common import Json
 from fupareto.errors import UserError
+from fupareto.files import put
 
 
 def compare(
@@ -27,7 +28,7 @@ def compare(
             [(str(p.path), p.summary, p.rounds()) for p in places], {str(p.path): p.audit for p in places}
         )
         try:
-            out.write_text(html)
+            put(out, html.encode())
         except OSError as error:
             raise UserError(f"cannot write {out}: {error.strerror}") from error
         typer.echo(f"Comparison: {out}", err=True)

@@ -1,13 +1,11 @@
 """The command demo: train, unlearn and audit on the embedded digits."""
 
-import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fupareto.cli.common import FailOn, Json, Out, Quiet, Resume, finish, progress, say
-from fupareto.errors import UserError
 
 
 def demo(
@@ -20,19 +18,16 @@ def demo(
 ) -> None:
     """Train ten clients on real handwritten digits, forget two of them, and show the result (about a minute)."""
     from fupareto import experiment as experiments
+    from fupareto.cli.earlier import discard, made_by_demo, mark
     from fupareto.config import validate
     from fupareto.run.directory import Run
 
     experiment = validate({"seed": seed}, "--seed")
-    if not resume and Run.begun(out / "training"):
-        stored = experiments.stored_experiment(Run.open(out / "training"))
-        if stored.model_copy(update={"seed": seed}) != experiment:
-            raise UserError(f"{out} already contains another run; choose another --out")
-        if (out / "certificate.json").exists():
-            raise UserError(f"{out} has a certificate, which a new demo would delete; choose another --out")
-        shutil.rmtree(out)  # an earlier demo, which this command makes again
+    if not resume and made_by_demo(out):
+        discard(out)  # an earlier demo, which this command makes again
     if not (resume and Run.begun(out / "training")):
         Run.check_free(out)
+        mark(out)
     say(quiet, f"Training {experiment.partition.clients} clients on {experiment.data.source}, seed {seed}.")
     experiments.train(experiment, out / "training", resume=resume, progress=progress(quiet))
     forget = ", ".join(experiments.default_request(experiment).clients)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fupareto.errors import UserError
+from fupareto.files import create
 
 
 def init(
@@ -15,8 +16,7 @@ def init(
     """Write an experiment file with every setting, its default and what it means."""
     text = files("fupareto.experiment").joinpath("demo.toml").read_text(encoding="utf-8")
     try:
-        with file.open("x", encoding="utf-8") as opened:
-            opened.write(text)
+        create(file, text.encode())
     except FileExistsError as error:
         raise UserError(f"{file} already exists; choose another name") from error
     except OSError as error:

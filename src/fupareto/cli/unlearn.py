@@ -1,12 +1,29 @@
 """The command unlearn: make a trained model forget clients, samples or classes."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fupareto import parse
-from fupareto.cli.common import Device, FailOn, Json, Log, Out, Quiet, Resume, Root, Yes, agree, finish, progress
+from fupareto.cli.common import (
+    Device,
+    FailOn,
+    Json,
+    Log,
+    Out,
+    Quiet,
+    Resume,
+    Root,
+    TrustCode,
+    Yes,
+    agree,
+    finish,
+    progress,
+    say,
+    trusting,
+)
 
 
 def unlearn(
@@ -18,6 +35,10 @@ def unlearn(
     samples: Annotated[
         Path | None, typer.Option(help='Samples to forget: JSON file with row numbers by client, e.g. {"3": [0, 17]}.')
     ] = None,
+    group: Annotated[
+        int,
+        typer.Option(min=0, help="Forget at least so many samples of each client, with others of the same client."),
+    ] = 0,
     classes: Annotated[str | None, typer.Option(help="Classes to forget, e.g. 4 or 4,7.")] = None,
     sequential: Annotated[
         bool,
@@ -33,6 +54,7 @@ def unlearn(
         list[str] | None, typer.Option("--set", help="Option of the method, e.g. --set lr=0.01 (repeatable).")
     ] = None,
     resume: Resume = False,
+    trust_code: TrustCode = False,
     root: Root = None,
     device: Device = "cpu",
     log: Log = None,
@@ -45,6 +67,7 @@ def unlearn(
     from fupareto import experiment as experiments
     from fupareto.tracking import Tracking
 
+    trusting(trust_code)
     with Tracking(log or (), out) as tracking:
         run = experiments.unlearn(
             trained,
@@ -52,11 +75,13 @@ def unlearn(
             request=parse.request(clients, samples, classes),
             method=method,
             options=parse.nested(set_ or []),
+            group=group,
             sequential=sequential,
             resume=resume,
             root=root,
             device=device,
             progress=tracking.beside(progress(quiet)),
+            say=partial(say, quiet),
             agree=agree(yes),
         )
     finish(run, as_json, fail_on)

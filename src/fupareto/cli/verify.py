@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fupareto.cli.common import FailOn, Json, Quiet, Root, fail, progress
+from fupareto.cli.common import FailOn, Json, Quiet, Root, TrustCode, fail, progress, trusting
 from fupareto.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def verify(
     tolerance: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Allowed difference of fractions when measured again.")
     ] = 0.005,
+    trust_code: TrustCode = False,
     root: Root = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -35,6 +36,7 @@ def verify(
     from fupareto import evidence
     from fupareto.tally import tally_of
 
+    trusting(trust_code)
     file = _certificate(file)
     held = evidence.load(file)
     again = _measured(held, run or file.parent, root, quiet) if audit or root is not None else None

@@ -31,8 +31,9 @@ def audit(place: Run, root: Path | None = None, **options: Any) -> dict[str, Any
         The summary.
     """
     refuse_certified(place.path)
-    summary, found = examine(place, root, **options)
-    place.save_results(summary, found)
+    with place.locked():
+        summary, found = examine(place, root, **options)
+        place.save_results(summary, found)
     return summary
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from torch import Tensor
 
-from fupareto import data, models, parameters
+from fupareto import data, models, parameters, trust
 from fupareto.config import Experiment, merged, validate
 from fupareto.errors import UserError
 from fupareto.federation import Request, SimulatedFederation
 from fupareto.methods import FedAvg, Method
-from fupareto.methods.registry import find
+from fupareto.methods.registry import built_in, find
 from fupareto.randomness import stream
 from fupareto.run.directory import Run
 from fupareto.versions import versions
@@ -135,7 +135,17 @@ def stored_experiment(place: Run, instead: str = "") -> Experiment:
         )
     if "experiment" not in config:
         raise UserError(f"{place.path / 'config.toml'} is damaged: the section [experiment] is missing")
-    return validate(config["experiment"], str(place.path / "config.toml"))
+    experiment = validate(config["experiment"], str(place.path / "config.toml"))
+    if experiment.model not in models.MODELS:
+        trust.check(experiment.model, "model", place.path / "config.toml")
+    return experiment
+
+
+def stored_method(place: Run, name: str) -> str:
+    """Return the name of a method that only the configuration of a run names; refuse code that is not trusted."""
+    if not built_in(name):
+        trust.check(name, "method", place.path / "config.toml")
+    return name
 
 
 def facts(experiment: Experiment, method: str) -> dict[str, Any]:

@@ -12,29 +12,31 @@ import functools
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, fields
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
+import safetensors
 import torch
 from torch import Tensor
 
-from fupareto import documents
+from fupareto import files, seal
 from fupareto.audit.attacks.shadowed import Shadowed
 from fupareto.config import Experiment, validate
 from fupareto.errors import NotApplicable, UserError
 from fupareto.experiment import shadow_models
-from fupareto.experiment.setting import federation, stored_experiment
+from fupareto.experiment.setting import federation, stored_experiment, stored_method
 from fupareto.federation import Request, SimulatedFederation
-from fupareto.files import put
 from fupareto.methods import FedAvg
 from fupareto.methods.registry import find, kind
 from fupareto.run.directory import Run
 from fupareto.run.execute import Progress, no_progress, silent
+from fupareto.run.storage import Storage
 
 DEFAULT = {2: 4, 3: 64}  # tier -> number of shadow models
 
@@ -142,11 +144,11 @@ class Shadows:
         if not todo:
             return
         method = self.place.config["method"]
+        stored_method(self.place, method["name"])
         if any(which == "forgotten" for which, _ in todo) and ("requests" in method or kind(method["name"]).history):
             why = "a history of the training" if "requests" not in method else "clients that are forgotten one by one"
             raise NotApplicable(f"{method['name']} needs {why}, which shadow models do not support; audit it at tier 2")
-        for folder in (self.trained, self.forgotten):
-            folder.mkdir(parents=True, exist_ok=True)
+        self._folders()
         first = [job for job in todo if job[0] != "forgotten"]
         with progress("shadow models", len(todo)) as watch:
             done = 0
@@ -157,8 +159,21 @@ class Shadows:
                 if watch:
                     watch({"round": done, "unit": "model", "said": "made like the run's own"})
 
-            for part in (first, [job for job in todo if job[0] == "forgotten"]):
-                _together([self._job(which, number) for which, number in part], count)
+            with Storage(self.trained).locked(), Storage(self.forgotten).locked():
+                for folder in (self.trained, self.forgotten):
+                    files.remove_parts(folder)  # of an audit that was killed
+                for part in (first, [job for job in todo if job[0] == "forgotten"]):
+                    _together([self._job(which, number) for which, number in part], count)
+
+    def _folders(self) -> None:
+        """Create the directories of the shadow models."""
+        for folder in (self.trained.parent, self.trained, self.forgotten):
+            if folder.is_symlink():
+                raise UserError(f"{folder} is a symbolic link; a run directory holds its files itself")
+            try:
+                files.make_directory(folder)
+            except OSError as error:
+                raise UserError(f"cannot write shadow models into {folder}: {error.strerror}") from error
 
     def announce(self, wanted: Sequence[tuple[str, int]], say: Callable[[str], None]) -> None:
         """Announce how many shadow models are missing and, from the cost of the run itself, how long they will take."""
@@ -182,8 +197,8 @@ class Shadows:
         """Return the vector of a shadow model."""
         path = self.path(which, number)
         try:
-            return safetensors.torch.load(documents.read(path, None))["w"]
-        except (UserError, KeyError, safetensors.SafetensorError) as error:
+            return _load(path)
+        except (OSError, KeyError, ValueError, safetensors.SafetensorError) as error:
             raise UserError(f"the shadow model {path} is damaged ({error}); delete it and audit again") from error
 
     def _job(self, which: str, number: int) -> Job:
@@ -206,15 +221,28 @@ def _together(jobs: Sequence[Job], done: Callable[[], None]) -> None:
     workers = min(os.cpu_count() or 1, len(jobs))
     if not workers:
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
         futures: list[Future[None]] = [pool.submit(_work, job) for job in jobs]
         try:
             for future in as_completed(futures):
                 future.result()
                 done()
+        except OSError as error:  # a full disk, or one that is read-only
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise UserError(
+                f"cannot write the shadow model {error.filename or ''}: {error.strerror}; audit again to continue"
+            ) from error
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it has ended, however that ended."""
+    parent = parent_process()
+    if parent is not None:
+        watch = threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True)
+        watch.start()
 
 
 @functools.cache
@@ -234,12 +262,17 @@ def _work(job: Job) -> None:
     masks = None if job.kind == "without" else shadow_models.halves(engine, forget, seed, job.number)
     own = shadow_models.own_seed(seed, job.kind == "without", job.number)
     if job.kind == "forgotten":
-        w = safetensors.torch.load(Path(job.trained).read_bytes())["w"]
+        w = _load(Path(job.trained))
         w = shadow_models.forget(engine, request, masks or {}, w, _method(json.loads(job.method)), job.stage, own)
     else:
         training = FedAvg(**experiment.train.model_dump(exclude={"record", "keep"}))
         w = shadow_models.train(engine, forget, masks, training, own)
-    put(Path(job.out), safetensors.torch.save({"w": w}))
+    files.put(Path(job.out), seal.sealed({"w": w}))
+
+
+def _load(path: Path) -> Tensor:
+    """Return the vector in a file of a shadow model."""
+    return seal.unsealed(files.read(path))["w"]
 
 
 def _method(config: dict[str, Any]) -> Any:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from fupareto import api
+from fupareto import api, trust
 from fupareto.config import Experiment
 from fupareto.experiment.duration import Agree, always
 from fupareto.experiment.duration import check as check_duration
@@ -41,6 +41,7 @@ def train(
     Returns:
         The finished run.
     """
+    trust.name(experiment.model, experiment.unlearn.method)
     find(experiment.unlearn.method, experiment.unlearn.options)  # report mistakes in [unlearn] before the training
     method = training(experiment)
     wanted = default_request(experiment)

@@ -1,21 +1,21 @@
 """Answer to a request against the model of a run that was made from an experiment file."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fupareto import api
+from fupareto import api, trust
 from fupareto.config import Experiment
 from fupareto.errors import UserError
 from fupareto.experiment.duration import Agree, always
 from fupareto.experiment.duration import check as check_duration
-from fupareto.experiment.setting import default_request, facts, federation, forgetter, stored_experiment
+from fupareto.experiment.setting import default_request, facts, federation, forgetter, stored_experiment, stored_method
 from fupareto.federation import Request
 from fupareto.methods.sequential import Sequential
 from fupareto.result import Model, began
 from fupareto.run.directory import Run
-from fupareto.run.execute import Progress, Settings, no_progress
+from fupareto.run.execute import Progress, Settings, no_progress, silent
 from fupareto.versions import versions
 
 
@@ -26,12 +26,14 @@ def unlearn(
     request: Request | None = None,
     method: str | None = None,
     options: Mapping[str, Any] | None = None,
+    group: int = 0,
     sequential: bool = False,
     measure_every: int = 1,
     resume: bool = False,
     root: Path | None = None,
     device: str = "cpu",
     progress: Progress = no_progress,
+    say: Callable[[str], None] = silent,
     attack: bool = True,
     agree: Agree = always,
 ) -> Run:
@@ -40,19 +42,29 @@ def unlearn(
     After a training run that is its model; after another request it is the model that was kept, and those who were
     forgotten take part no more. What is not said is taken from the experiment file; options given here are added to
     the file's when the method, whatever its preset, is the file's. With ``sequential`` the clients are forgotten one
-    after the other. ``attack`` audits the models before the run counts as finished; ``agree`` is asked before a run
-    that takes longer than a day.
+    after the other. ``group`` is the least number of samples of a client that are forgotten together; what a server
+    could infer from fewer is said to ``say``. ``attack`` audits the models before the run counts as finished;
+    ``agree`` is asked before a run that takes longer than a day.
     """
+    trust.name(method)
     parent = Run.open(trained)
     experiment = stored_experiment(parent, f'fupareto.unlearn(federation, "{trained}", forget=[...], out="{out}")')
     if not parent.finished:
         raise UserError(f"{trained} is not finished; continue it with --resume first")
+    asked = _next(parent, experiment, request)
+    if group and asked.samples:
+        clients = federation(experiment, root=root)[0].clients
+        asked = asked.grouped({i: len(splits["train"][1]) for i, splits in clients.items()}, group, experiment.seed)
+    elif group:
+        raise UserError("--group is for requests for samples; a request for clients or classes is not made larger")
+    if warning := asked.exposed():
+        say(warning)
     return answer(
         experiment,
         parent,
         out,
-        request=_next(parent, experiment, request),
-        chosen=method or experiment.unlearn.method,
+        request=asked,
+        chosen=method or stored_method(parent, experiment.unlearn.method),
         options=options or {},
         sequential=sequential,
         measure_every=measure_every,

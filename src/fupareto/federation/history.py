@@ -6,12 +6,14 @@
     fupga/003                       the fourth client's local model of the last round
     fedau/00799                     the second heads after that round, of the clients that may be forgotten
 
-Each model is a safetensors file, written when it arrives and read when it is needed, so that only one of them is in
-memory at a time.
+Each model is a safetensors file with its own SHA-256, written when it arrives and read when it is needed, so that only
+one of them is in memory at a time. ``federaser/00008/clients.json`` and ``fupga/clients.json`` list who took part, so
+that a file that is missing is not taken for a client that did not.
 """
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,11 +25,12 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from fupareto import documents
+from fupareto import documents, files, seal
 from fupareto.errors import UserError
-from fupareto.files import put
 from fupareto.vocabulary import LARGEST_SETTING, MOST_KEPT
 
+FORMAT = 2  # histories of format 1 have neither lists of clients nor SHA-256
+LARGEST = 2**26  # bytes of a document
 PARTS = ("federaser", "fupga", "fedau")  # parts of a history, by the method that needs them
 
 
@@ -108,9 +111,11 @@ class History:
                 raise UserError(
                     f"{path} contains another history; resume with the settings that the run was started with"
                 )
+            for folder, _, _ in os.walk(path):
+                files.remove_parts(Path(folder))
             return history
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            files.make_directory(path)
             free = shutil.disk_usage(path).free
         except OSError as error:
             raise UserError(f"cannot make the directory {path}: {error.strerror}") from error
@@ -119,7 +124,7 @@ class History:
                 f"recording needs {needed / 1e6:,.0f} MB in {path}, but {free / 1e6:,.0f} MB are free; record for "
                 "fewer methods, or keep fewer rounds (keep in [train])"
             )
-        history._write("index.json", json.dumps(plan.__dict__, indent=2).encode() + b"\n")
+        history._write("index.json", json.dumps({"format": FORMAT, **plan.__dict__}, indent=2).encode() + b"\n")
         return history
 
     @classmethod
@@ -130,8 +135,15 @@ class History:
     @property
     def plan(self) -> Plan:
         """The plan of the recording, from index.json."""
+        return self._index()[1]
+
+    def _index(self) -> tuple[int, Plan]:
+        """Return the format and the plan of the history."""
         try:
-            return Plan.of(documents.parse_object(documents.read(self.path / "index.json")))
+            raw = documents.parse_object(documents.read(self.path / "index.json"))
+            if (found := raw.pop("format", 1)) not in (1, FORMAT):
+                raise ValueError("it is of a later format")
+            return found, Plan.of(raw)
         except (ValueError, TypeError) as error:
             raise UserError(f"{self.path / 'index.json'} is damaged: {error}") from error
 
@@ -149,11 +161,16 @@ class History:
         """Keep a client's local model of the last round, for FUPGA."""
         self._save(f"fupga/{self._position(client)}", _sized(w, size))
 
+    def keep_clients(self, round_: int | None, clients: Sequence[str]) -> None:
+        """Keep who took part in a round whose local models are complete, for FedEraser; None for FUPGA."""
+        part = "fupga" if round_ is None else f"federaser/{round_:05}"
+        self._write(f"{part}/clients.json", json.dumps(list(clients)).encode() + b"\n")
+
     def keep_heads(self, round_: int, heads: Mapping[str, Tensor]) -> None:
         """Keep the second heads after a round, and those of the previous round in case the training is interrupted."""
         self._save(f"fedau/{round_:05}", dict(heads))
         with contextlib.suppress(OSError):
-            self._file(f"fedau/{round_ - 2:05}").unlink(missing_ok=True)
+            files.remove(self._file(f"fedau/{round_ - 2:05}"))
 
     # Reading -----------------------------------------------------------------------------------------------------
 
@@ -163,16 +180,17 @@ class History:
 
     def local(self, round_: int, client: str) -> tuple[Tensor, int] | None:
         """Return a client's local model of a stored round and its number of samples; None if it did not take part."""
-        return self._sized(f"federaser/{round_:05}/{self._position(client)}")
+        return self._sized(f"federaser/{round_:05}", client)
 
     def last(self, client: str) -> tuple[Tensor, int] | None:
         """Return a client's local model of the last round and its number of samples; None if it did not take part."""
-        return self._sized(f"fupga/{self._position(client)}")
+        return self._sized("fupga", client)
 
     def heads(self, round_: int | None = None) -> dict[str, Tensor]:
         """Return the second heads after a round, by default the last of the training; empty before the first."""
         name = f"fedau/{self.plan.rounds - 1 if round_ is None else round_:05}"
-        return self._load(name) if self._file(name).is_file() else {}
+        early = round_ is not None and round_ < 0
+        return {} if early or not (self._listed or self._file(name).exists()) else self._load(name)
 
     # Files -------------------------------------------------------------------------------------------------------
 
@@ -191,8 +209,16 @@ class History:
     def _file(self, name: str) -> Path:
         return self.path / f"{name}.safetensors"
 
-    def _sized(self, name: str) -> tuple[Tensor, int] | None:
-        if not self._file(name).is_file():
+    @property
+    def _listed(self) -> bool:
+        """Whether the history lists who took part, and its files have a SHA-256."""
+        if not hasattr(self, "_lists"):
+            self._lists: bool = self._index()[0] != 1
+        return self._lists
+
+    def _sized(self, folder: str, client: str) -> tuple[Tensor, int] | None:
+        name = f"{folder}/{self._position(client)}"
+        if client not in self._took_part(folder) if self._listed else not self._file(name).exists():
             return None
         tensors = self._load(name, "w", "size")
         size = tensors.pop("size")
@@ -200,12 +226,25 @@ class History:
             raise self._damaged(name, f"its number of samples is {size.tolist()!s:.40}")
         return tensors["w"], int(size)
 
+    def _took_part(self, folder: str) -> list[str]:
+        path = self.path / folder / "clients.json"
+        try:
+            found = documents.parse_json(documents.read(path))
+            if not isinstance(found, list):
+                raise ValueError("it is not a list")
+            return found
+        except (UserError, ValueError) as error:
+            raise UserError(
+                f"{path} is missing or damaged ({error}); train again with --record to restore it"
+            ) from error
+
     def _load(self, name: str, *keys: str) -> dict[str, Tensor]:
         """Read the tensors of a file, which must have these keys; models are finite vectors of float32."""
         try:
-            found = safetensors.torch.load(documents.read(self._file(name), None))
+            data = documents.read(self._file(name), None)
+            found = seal.unsealed(data) if self._listed else safetensors.torch.load(data)
             tensors = dict(sorted(found.items()))  # safetensors returns them in any order
-        except (UserError, safetensors.SafetensorError) as error:
+        except (UserError, ValueError, safetensors.SafetensorError) as error:
             raise self._damaged(name, error) from error
         if absent := [key for key in keys if key not in tensors]:
             raise self._damaged(name, f"it has no {absent[0]}")
@@ -220,15 +259,13 @@ class History:
         return UserError(f"{self._file(name)} is missing or damaged ({why}); train again with --record to restore it")
 
     def _save(self, name: str, tensors: Mapping[str, Tensor]) -> None:
-        self._write(
-            f"{name}.safetensors", safetensors.torch.save({k: t.cpu().contiguous() for k, t in tensors.items()})
-        )
+        self._write(f"{name}.safetensors", seal.sealed(tensors))
 
     def _write(self, name: str, data: bytes) -> None:
         target = self.path / name
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            put(target, data)
+            files.make_directory(target.parent)
+            files.put(target, data)
         except OSError as error:
             raise UserError(
                 f"cannot write {target}: {error.strerror}; free disk space and continue with --resume. "

@@ -66,13 +66,19 @@ class Recording(Wrapper):
         last = "fupga" in self.plan.parts and self.round == self.plan.rounds - 1
         for question in list(training.values())[:1] if replayed else ():
             self.kept.keep_before(self.round, question.w)
+        usable = []
         for i, answer in self.inner.ask(questions):
             if i in training and isinstance(answer, Trained) and flaw(training[i], answer, self.layout.size) is None:
+                usable.append(i)
                 if replayed:
                     self.kept.keep_local(self.round, i, answer.w, answer.size)
                 if last:
                     self.kept.keep_last(i, answer.w, answer.size)
             yield i, answer
+        if training and replayed:
+            self.kept.keep_clients(self.round, usable)
+        if training and last:
+            self.kept.keep_clients(None, usable)
         if training and "fedau" in self.plan.parts:
             self._train_heads({i: q for i, q in training.items() if i in self.plan.heads})
 

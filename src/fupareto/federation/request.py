@@ -5,7 +5,7 @@ virtual client ``3/forget`` has the data to forget. Methods see forget clients a
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,8 +13,10 @@ from torch import Tensor
 
 from fupareto import documents
 from fupareto.errors import UserError
+from fupareto.randomness import stream
 
 Splits = Mapping[str, tuple[Tensor, Tensor]]  # name -> inputs and labels; "train" is required, "test" is usual
+GROUP = 64  # samples of a client below which a gradient may give them away
 VIRTUAL = "/forget"  # suffix of the ids of virtual clients
 
 
@@ -108,6 +110,37 @@ class Request:
                     held_out["nonmember"] = _take(splits["test"], like)
                 divided[f"{i}{VIRTUAL}"] = {**held_out, "train": _take(splits["train"], gone)}
         return divided
+
+    def grouped(self, sizes: Mapping[str, int], group: int, seed: int) -> "Request":
+        """Return the request with more samples of the same clients, so that at least ``group`` are forgotten of each.
+
+        The gradient of a few samples can give them away to the server; that of many mixes them. The samples that are
+        added are forgotten as well.
+
+        Args:
+            sizes: Number of training samples by client.
+            group: Smallest number of samples per client; a client that has fewer is forgotten as a whole.
+            seed: Seed of the choice.
+        """
+        samples = {}
+        for i, rows in self.samples.items():
+            asked = tuple(dict.fromkeys(rows))
+            others = [r for r in range(sizes.get(i, 0)) if r not in set(asked)]
+            drawn = stream(seed, "group", i).permutation(len(others))[: max(0, group - len(asked))]
+            samples[i] = (*asked, *sorted(others[k] for k in drawn))
+        return replace(self, samples=samples)
+
+    def exposed(self) -> str:
+        """Return a warning that a server could rebuild the samples to forget; empty where they are many."""
+        few = {i: len(set(rows)) for i, rows in self.samples.items() if len(set(rows)) < GROUP}
+        if not few:
+            return ""
+        i, count = min(few.items(), key=lambda item: item[1])
+        return (
+            f"Only {count} {'sample' if count == 1 else 'samples'} of client {i} are to be forgotten: a server that "
+            "sees the gradient of so few samples can rebuild some of them, exactly where the first layer is dense. "
+            f"--group {GROUP} forgets them together with more samples of the same client."
+        )
 
     def of(self, client: str) -> "Request":
         """Return the part of the request that concerns one client, without the row numbers of other clients."""

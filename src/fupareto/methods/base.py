@@ -166,6 +166,24 @@ class Method(ABC):
         """Batch size of local training; 1 if clients do not train."""
         return getattr(self, "batch_size", 1)
 
+    def stored(self, state: Any) -> Any:
+        """Return the state as a checkpoint holds it: without gradients of the forget clients, which never touch a disk.
+
+        Args:
+            state: A state.
+        """
+        return state
+
+    def restored(self, federation: Federation, state: Any, unlearned: Tensor | None) -> tuple[Any, dict[str, str]]:
+        """Return a state from a checkpoint with everything that :meth:`stored` left out, and the missing clients.
+
+        Args:
+            federation: The clients, which are asked again.
+            state: State of the checkpoint.
+            unlearned: Last model of the stage ``unlearned``; None before the stage ended.
+        """
+        return state, {}
+
     @abstractmethod
     def step(self, federation: Federation, state: Any) -> Any:
         """Return the state after one more round.

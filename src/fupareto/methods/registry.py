@@ -34,6 +34,11 @@ def kind(name: str) -> type[Method]:
     return METHODS[base] if base in METHODS else _imported(name)
 
 
+def built_in(name: str) -> bool:
+    """Return whether ``name`` is a method of this package, with or without a preset; others are imported."""
+    return name in VARIANTS or name.partition(":")[0] in METHODS
+
+
 def find(name: str, options: Mapping[str, Any] | None = None, training: FedAvg | None = None) -> Method:
     """Return a method by name.
 

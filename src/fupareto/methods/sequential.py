@@ -1,5 +1,6 @@
 """Sequential unlearning: a method applied to the clients of a request one by one, each from the previous result."""
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -73,6 +74,19 @@ class Sequential(Method):
             if not done:
                 inner = self._begin(federation, w, state.forget, turn, state.seed)
         return state.after(phase, record, w=w, done=done, turn=turn, stage=inner.stage, inner=_pack(inner))
+
+    def stored(self, state: SequentialState) -> SequentialState:
+        """Return the state with the method's own state as that is stored."""
+        inner = self.method.stored(self._unpack(state.inner))
+        return dataclasses.replace(state, inner=_pack(inner))
+
+    def restored(
+        self, federation: Federation, state: SequentialState, unlearned: Tensor | None
+    ) -> tuple[SequentialState, dict[str, str]]:
+        """Restore the method's own state."""
+        held = serial.moved(self._unpack(state.inner), state.w.device)
+        inner, missing = self.method.restored(federation, held, unlearned)
+        return dataclasses.replace(state, inner=_pack(inner)), missing
 
     def _begin(self, federation: Federation, w: Tensor, clients: tuple[str, ...], turn: int, seed: int) -> Any:
         request = Request((clients[turn],), left=clients[:turn])

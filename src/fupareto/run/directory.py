@@ -4,61 +4,80 @@
     request.json           what is to be forgotten, and when the request was received (unlearning runs)
     rounds.jsonl           one line per round
     initial.safetensors    unlearned.safetensors    recovered.safetensors
-    checkpoint/state.safetensors   the last complete state
+    checkpoint/state.safetensors   the last complete state, until the run is finished
     summary.json  audit.json  report.html      the result
+    manifest.json          SHA-256 of the files above
+    .lock                  while a process writes
 
 A round is complete once its checkpoint is written. Lines of ``rounds.jsonl`` after the round of the checkpoint belong
-to an interrupted round and are dropped when the run is resumed.
+to an interrupted round and are dropped when the run is resumed; the checkpoint knows the SHA-256 of the lines before.
 """
 
-import errno
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import safetensors
 import safetensors.torch
-from pydantic import BaseModel
 from torch import Tensor
 
-from fupareto import documents, serial
+from fupareto import files
 from fupareto.errors import UserError
-from fupareto.files import put
-from fupareto.run import stored
+from fupareto.run import lock, manifest, stored
+from fupareto.run.records import Records
+from fupareto.run.storage import CHECKPOINT
+from fupareto.vocabulary import STAGES
 
-FORMAT = 1
-BEFORE_CONFIG = {"training", "request.json", ".request.json.part", ".config.toml.part"}  # may exist without config.toml
+FORMAT = 2
+READABLE = (1, FORMAT)  # runs of format 1 have no manifest, and their checkpoints are not sealed
+BEFORE_CONFIG = {"training", "request.json", manifest.FILE, lock.FILE, "demo.json"}  # may exist without config.toml
 ORIGIN = ("versions", "trained", "training")  # entries of config.toml in which a resumed run may differ
-LARGEST = {".safetensors": None, ".jsonl": 2**32}  # bytes of models and records; other files are documents
-T = TypeVar("T")
 
 
-class Run:
+class Run(Records):
     """A run directory."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
 
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any], request: Mapping[str, Any] | None) -> "Run":
         """Create the directory with its configuration and request; refuse one that already has content."""
+        import tomli_w
+
         cls.check_free(path)
         run = cls(path)
         run._mkdir(path)
-        if request is not None:
-            received = datetime.now(UTC).isoformat(timespec="seconds")
-            run._write("request.json", json.dumps({**request, "received": received}, indent=2).encode() + b"\n")
-        import tomli_w
-
-        run._write("config.toml", tomli_w.dumps({"format": FORMAT, **without_none(config)}).encode())
+        with run.locked():
+            cls.check_free(path)
+            contents = {}
+            if request is not None:
+                received = datetime.now(UTC).isoformat(timespec="seconds")
+                contents["request.json"] = _json_bytes({**request, "received": received})
+            contents["config.toml"] = tomli_w.dumps({"format": FORMAT, **without_none(config)}).encode()
+            run._write(contents)  # config.toml last: it marks a run that was begun
+            run._tidy()
         return run
+
+    @classmethod
+    @contextlib.contextmanager
+    def held(cls, path: Path, resume: bool) -> Iterator[None]:
+        """Hold the lock of a run that is to be created or resumed; a directory that stays empty is removed again."""
+        if not (resume and cls.begun(path)):
+            cls.check_free(path)
+        run = cls(path)
+        made = run._mkdir(path)
+        try:
+            with run.locked():
+                yield
+        finally:
+            for place in reversed(made):
+                files.remove_empty(place)
 
     @staticmethod
     def check_free(path: Path) -> None:
         """Refuse a path that already exists with content other than that of a run killed before its config.toml."""
-        if path.exists() and (not path.is_dir() or any(p.name not in BEFORE_CONFIG for p in path.iterdir())):
+        if path.exists() and (not path.is_dir() or not all(map(_early, path.iterdir()))):
             raise UserError(f"{path} already exists; continue the run with --resume, or choose another --out")
 
     @classmethod
@@ -79,31 +98,32 @@ class Run:
                 f"cannot resume {path}: its settings do not match (another {', '.join(differing)}); resume it with the "
                 "settings it was started with (see its config.toml), or choose another --out"
             )
+        with run.locked():
+            run._tidy()
+            if run.finished:
+                run._end()  # in case the process that finished it was killed at its end
         return run
 
     @classmethod
     def open(cls, path: Path) -> "Run":
-        """Open an existing run directory; refuse other directories and other formats."""
+        """Open an existing run directory; refuse other directories, other formats, and one that is damaged.
+
+        Every file must have the SHA-256 of the manifest, and none may be a symbolic link.
+        """
         run = cls(path)
         if not path.is_dir():
             raise UserError(f"there is no run directory {path}")
         if not (path / "config.toml").is_file():
             raise UserError(f"{path} is not a run directory: it has no config.toml")
+        run.refuse_links()
         found = run.config.get("format")
-        if found != FORMAT:
+        if found not in READABLE:
             raise UserError(
                 f"{path} is a run directory of format {found}; this version reads format {FORMAT}. "
                 "Use the version that wrote it (see [versions] in its config.toml)"
             )
+        run.manifest().check()
         return run
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """Return the configuration (config.toml)."""
-        try:
-            return stored.check(documents.parse_toml(self._read("config.toml")), stored.Config)
-        except ValueError as error:
-            raise UserError(f"{self.path / 'config.toml'} is damaged: {error}") from error
 
     @property
     def request(self) -> dict[str, Any]:
@@ -117,8 +137,8 @@ class Run:
 
     @property
     def audit(self) -> dict[str, Any] | None:
-        """Return the audit (audit.json); None where there is none."""
-        if not (self.path / "audit.json").is_file():
+        """Return the audit (audit.json); None where there is none, or where it was interrupted before its summary."""
+        if not (self.path / "audit.json").is_file() or self._interrupted("summary.json"):
             return None
         return self._json("audit.json", stored.Audit)
 
@@ -137,124 +157,81 @@ class Run:
         """Return whether the run is finished: its summary.json exists."""
         return (self.path / "summary.json").is_file()
 
-    # Rounds and checkpoints --------------------------------------------------------------------------------------
-
-    def append(self, record: Mapping[str, Any]) -> None:
-        """Append the record of a round to ``rounds.jsonl``."""
-        line = json.dumps(record, allow_nan=False).encode() + b"\n"
-        try:
-            with (self.path / "rounds.jsonl").open("ab") as file:
-                file.write(line)
-        except OSError as error:
-            raise self._not_written("rounds.jsonl", error) from error
-
-    def rounds(self) -> list[dict[str, Any]]:
-        """Return the records in the complete lines of ``rounds.jsonl``."""
-        path = self.path / "rounds.jsonl"
-        lines = self._read("rounds.jsonl").split(b"\n")[:-1] if path.is_file() else []
-        records = []
-        for number, line in enumerate(lines, 1):
-            try:
-                records.append(stored.check(documents.parse_object(line), stored.Record))
-            except ValueError as error:
-                raise UserError(f"{path} is damaged in line {number}: {error}") from error
-        return records
-
-    def save_state(self, state: Any) -> None:
-        """Replace the checkpoint."""
-        self._mkdir(self.path / "checkpoint")
-        self._write("checkpoint/state.safetensors", serial.to_bytes(state))
-
-    def load_state(self, cls: type[T]) -> T | None:
-        """Return the state of the checkpoint, and drop the records of later rounds; None without a checkpoint."""
-        name = "checkpoint/state.safetensors"
-        if not (self.path / name).is_file():
-            return None
-        try:
-            state = serial.from_bytes({cls.__name__: cls}, self._read(name))
-        except ValueError as error:
-            raise UserError(
-                f"the checkpoint {self.path / name} is damaged ({error}). "
-                "The models and rounds of the run are not affected; start a new run with another --out"
-            ) from error
-        done = state.round  # type: ignore[attr-defined]
-        kept = [record for record in self.rounds() if record["round"] <= done]
-        self._write("rounds.jsonl", b"".join(json.dumps(record).encode() + b"\n" for record in kept))
-        return state
-
     # Models and results ------------------------------------------------------------------------------------------
 
     def save_model(self, stage: str, tensors: Mapping[str, Tensor]) -> None:
         """Write the model of a stage, as tensors by name."""
         data = safetensors.torch.save({name: t.cpu().contiguous() for name, t in tensors.items()}, {"stage": stage})
-        self._write(f"{stage}.safetensors", data)
+        self._write({_model(stage): data})
 
     def load_model(self, stage: str) -> dict[str, Tensor] | None:
         """Return the model of a stage, as tensors by name; None if the run has not reached the stage."""
-        name = f"{stage}.safetensors"
-        if not (self.path / name).is_file():
+        name = _model(stage)
+        if not (self.path / name).exists():
+            if gone := self.manifest().removed.get(name):
+                raise UserError(
+                    f"{self.path / name} was purged at {gone.get('when')}, so the run cannot be used for this"
+                )
             return None
         try:
-            return safetensors.torch.load(self._read(name))
+            return safetensors.torch.load(self._read(name, None))
         except safetensors.SafetensorError as error:
             raise UserError(f"the model {self.path / name} is damaged: {error}") from error
 
     def save_summary(self, summary: Mapping[str, Any]) -> None:
         """Write the summary, which marks the run as finished."""
-        self._write("summary.json", json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n")
-
-    def save_audit(self, audit: Mapping[str, Any]) -> None:
-        """Write the audit."""
-        self._write("audit.json", json.dumps(audit, indent=2, allow_nan=False).encode() + b"\n")
+        self.save_results(summary, None)
 
     def save_results(self, summary: Mapping[str, Any], audit: Mapping[str, Any] | None) -> None:
         """Write the audit, if there is one, and then the summary, which marks the run as finished."""
-        if audit is not None:
-            self.save_audit(audit)
-        self.save_summary(summary)
+        contents = {} if audit is None else {"audit.json": _json_bytes(audit)}
+        with self.locked():
+            self._write({**contents, "summary.json": _json_bytes(summary)}, complete=("rounds.jsonl",))
+            self._end()
 
     def save_report(self, html: str) -> Path:
-        """Write the report and return its path."""
-        self._write("report.html", html.encode())
+        """Write the report and return its path; the manifest leaves it out, since it can be made again."""
+        with self.locked():
+            try:
+                files.put(self.path / "report.html", html.encode())
+            except OSError as error:
+                raise self._not_written("report.html", error) from error
         return self.path / "report.html"
 
-    # Files -------------------------------------------------------------------------------------------------------
+    def _interrupted(self, name: str) -> bool:
+        """Return whether a file was announced, but is still the one before."""
+        entry = self.manifest().files.get(name, [])
+        return len(entry) == 2 and manifest.hash_of(self.path / name) == entry[0]
 
-    def _read(self, name: str) -> bytes:
-        path = self.path / name
-        return documents.read(path, LARGEST.get(path.suffix, documents.LARGEST))
+    def _tidy(self) -> None:
+        """Remove the temporary files of a process that was killed."""
+        for folder in (self.path, (self.path / CHECKPOINT).parent):
+            if folder.is_dir():
+                files.remove_parts(folder)
 
-    def _json(self, name: str, shape: type[BaseModel]) -> dict[str, Any]:
-        """Read a JSON file of the run, which must have this shape."""
-        if not (self.path / name).is_file():
-            raise UserError(f"{self.path} has no {name}; is the run finished?")
+    def _end(self) -> None:
+        """Remove the checkpoint of a finished run: it holds the state of a method that dealt with the forgotten."""
         try:
-            return stored.check(documents.parse_object(self._read(name)), shape)
-        except ValueError as error:
-            raise UserError(f"{self.path / name} is damaged: {error}") from error
-
-    def _mkdir(self, path: Path) -> None:
-        try:
-            path.mkdir(parents=True, exist_ok=True)
+            files.remove(self.path / CHECKPOINT)
+            files.remove_empty((self.path / CHECKPOINT).parent)
         except OSError as error:
-            raise UserError(f"cannot create the directory {path}: {error.strerror}") from error
+            raise UserError(f"cannot remove {self.path / CHECKPOINT}: {error.strerror}") from error
 
-    def _write(self, name: str, data: bytes) -> None:
-        try:
-            put(self.path / name, data)
-        except OSError as error:
-            raise self._not_written(name, error) from error
 
-    def _not_written(self, name: str, error: OSError) -> UserError:
-        """Return the error for a file that could not be written, with advice for the cause."""
-        advice = {
-            errno.ENOSPC: "free some space and continue with --resume",
-            errno.EROFS: "the directory is read-only; choose another --out",
-            errno.EACCES: "no permission to write there; choose another --out",
-        }.get(error.errno or 0, "fix the cause and continue with --resume")
-        return UserError(
-            f"cannot write {self.path / name}: {error.strerror}; {advice}. Files already written are complete"
-        )
+def _early(path: Path) -> bool:
+    """Return whether a file may exist in a directory without a run: what a killed process leaves."""
+    return path.name in BEFORE_CONFIG or bool(files.PART.fullmatch(path.name))
+
+
+def _model(stage: str) -> str:
+    """Return the file of a stage's model; stages are those of a fixed list, whatever a file says."""
+    if stage not in STAGES:
+        raise UserError(f"there is no stage {stage!r}; there are {', '.join(STAGES)}")
+    return f"{stage}.safetensors"
+
+
+def _json_bytes(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, indent=2, allow_nan=False).encode() + b"\n"
 
 
 def without_none(value: Any) -> Any:

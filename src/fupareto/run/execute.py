@@ -68,6 +68,11 @@ class _Work:
     about: Request | None  # request against which models are measured
 
 
+def held(settings: Settings) -> AbstractContextManager[None]:
+    """Hold the lock of the run directory, if there is one; another process that wants to write to it is refused."""
+    return nullcontext() if settings.out is None else Run.held(settings.out, settings.resume)
+
+
 def train(
     federation: Federation, start: Start, method: Method, settings: Settings, *, about: Request | None, plan: Plan
 ) -> Outcome:

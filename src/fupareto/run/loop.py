@@ -6,7 +6,7 @@ The loop does not depend on any particular method.
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -39,12 +39,14 @@ class Outcome:
         place: Storage of records and models.
         sides: Forget set and retained set.
         part: Description of the forgotten data where they are not whole clients.
+        stored: Bytes of the method's last state in addition to the model; None where it is not known.
     """
 
     federation: Federation
     place: Run | MemoryRun
     sides: Sides
     part: str = ""
+    stored: int | None = None
 
     def model(self, stage: str) -> Tensor | None:
         """Return the vector of a stage's model; None if the run has not reached the stage."""
@@ -85,15 +87,13 @@ def run(
     about = about or request
     sides = about.sides(federation.ids) if about else ((), federation.ids)
     with federation.session():
-        state = place.load_state(method.state)
-        if state is not None:
-            state = serial.moved(state, federation.device)
-        else:
+        state, missing = _resumed(method, federation, place)
+        if state is None:
             state = method.init(federation, w0, request, seed)
             if state.stage != "initial":  # a training run ends with the initial model; other runs start with it
                 place.save_model("initial", federation.layout.named(w0))
-            place.save_state(state)
-        rounds = _Rounds(method, KeepingAnswers(federation), place, answered(place.rounds()))
+            place.save_state(method.stored(state))
+        rounds = _Rounds(method, KeepingAnswers(federation), place, answered(place.rounds()), missing)
         while not state.done:
             before, stage = state, state.stage
             state, record = rounds.next(before)
@@ -103,12 +103,30 @@ def run(
             if ended:
                 place.save_model(stage, federation.layout.named(state.w))
             place.append(record)
-            place.save_state(state)
+            place.save_state(method.stored(state))
             if watch:
                 watch(record)
             rounds.check(record)
     _check_learnt(place.rounds(), state, w0)
-    return Outcome(federation, place, sides, about.words() if about else "")
+    return Outcome(federation, place, sides, about.words() if about else "", _stored_bytes(state))
+
+
+def _resumed(method: Method, federation: Federation, place: Run | MemoryRun) -> tuple[State | None, dict[str, str]]:
+    """Return the state of the checkpoint, None without one, and the clients that could not help to restore it."""
+    state = place.load_state(method.state)
+    if state is None:
+        return None, {}
+    unlearned = Outcome(federation, place, ((), ())).model("unlearned")
+    state, missing = method.restored(federation, serial.moved(state, federation.device), unlearned)
+    if missing:
+        log.warning("resumed without what these clients had given: %s", _reasons(missing))
+    return state, missing
+
+
+def _stored_bytes(state: State) -> int:
+    """Return the bytes of a state in addition to the model."""
+    tensors, _ = serial.pack(state)
+    return sum(t.nbytes for name, t in tensors.items() if name != "w")
 
 
 @dataclass
@@ -119,6 +137,7 @@ class _Rounds:
     federation: Federation
     place: Run | MemoryRun
     answered: set[str]  # clients that have given a usable answer so far
+    absent: dict[str, str] = field(default_factory=dict)  # clients that could not help to restore the state
     unanswered: int = 0  # consecutive rounds without a usable answer
     diverged: int = 0  # consecutive rounds without a usable answer because all local models had diverged
 
@@ -137,6 +156,8 @@ class _Rounds:
             "bytes_up": traffic.up - up,
             "bytes_down": traffic.down - down,
         }
+        if self.absent:
+            record["missing"], self.absent = {**record.get("missing", {}), **self.absent}, {}
         if new := [i for i in self.federation.ids if i in present.answered - self.answered]:
             record[FIRST_ANSWERS] = new
         self.answered |= present.answered

@@ -43,7 +43,7 @@ from fupareto.methods.base import State
 from fupareto.methods.fupareto.expansion import baseline_losses, expansion_hull
 from fupareto.methods.fupareto.objectives import Objectives
 from fupareto.methods.fupareto.options import FUParetoOptions
-from fupareto.methods.fupareto.recovery import ask_guards
+from fupareto.methods.fupareto.recovery import GUARDS, ask_guards
 from fupareto.methods.fupareto.search import Found, HarmLimit, Line, Rule, search_expansion, search_improvement
 from fupareto.methods.fupareto.veto import ask_goals
 from fupareto.methods.renew import RenewState
@@ -58,6 +58,7 @@ class FUParetoState(RenewState):
     """State of FUPareto; ``rate`` is the base rate of the current phase."""
 
     guard: Tensor = field(default_factory=lambda: torch.empty(0))  # (guards, parameters), see recovery.py
+    guarded: dict[str, list[str]] = field(default_factory=dict)  # forget clients with a guard, by the guard's loss
     measured: bool = False  # whether an accepted step has set the rate
     stalled: int = 0  # consecutive rounds without a step
     started: int = 0  # the round in which improvement, later recovery began
@@ -200,9 +201,22 @@ class FUPareto(FUParetoOptions):
 
     def _guarded(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         """Ask the forget clients for their guards, before recovery; a client that does not answer has none."""
-        guard, absent = ask_guards(federation, state.w, state.forget)
+        guard, guarded, absent = ask_guards(federation, state.w, dict.fromkeys(GUARDS, state.forget))
         record = {**state.record, "missing": {**state.record["missing"], **absent}}
-        return dataclasses.replace(state, guard=guard, record=record)
+        return dataclasses.replace(state, guard=guard, guarded=guarded, record=record)
+
+    def stored(self, state: FUParetoState) -> FUParetoState:
+        """Leave the guards out of a checkpoint: samples can be rebuilt from raw gradients of a few of them."""
+        return dataclasses.replace(state, guard=torch.empty(0))
+
+    def restored(
+        self, federation: Federation, state: FUParetoState, unlearned: Tensor | None
+    ) -> tuple[FUParetoState, Missing]:
+        """Ask the forget clients for their guards again, at the model with which recovery began."""
+        if state.stage != "recovered" or not self.recovery_kind.guarded or unlearned is None:
+            return state, {}
+        guard, _, absent = ask_guards(federation.at(state.started - 1), unlearned, state.guarded)
+        return dataclasses.replace(state, guard=guard), absent
 
     def _recover(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         """Take a recovery step, eq. (9): lower the retained losses without relearning, by guards or an anchor."""

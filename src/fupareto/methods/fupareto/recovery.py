@@ -9,7 +9,7 @@ The variants add rows to the clients' gradients, the guards or the anchor w - w0
 ``none``     no rows
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,21 +72,34 @@ RECOVERIES = {
 }
 
 
-def ask_guards(federation: Federation, w: Tensor, forget: Sequence[str]) -> tuple[Tensor, Missing]:
+GUARDS = {"ce": Loss("ce"), "mbs": Loss("mbs", delta=1.0)}  # losses whose gradients are guards
+
+
+def ask_guards(
+    federation: Federation, w: Tensor, clients: Mapping[str, Sequence[str]]
+) -> tuple[Tensor, dict[str, list[str]], Missing]:
     """Return the guards, directions that would relearn the forget clients' data, and the clients that have none.
 
     A client's guards are two rows: its gradients of cross-entropy, and of MBS with margin 1, which covers samples just
     beyond the decision boundary.
+
+    Args:
+        federation: The clients.
+        w: Model with which recovery begins.
+        clients: Forget clients to ask, by the guard's name in :data:`GUARDS`.
+
+    Returns:
+        The guards as rows; the clients that gave them, by the guard's name, in the order of the rows; those missing.
     """
-    losses = (Loss("ce"), Loss("mbs", delta=1.0))
-    rows, filled = torch.empty(len(losses) * len(forget), w.numel(), device=w.device), 0
-    absent: Missing = {}
-    for loss in losses:
-        answer = federation.gradients(w, dict.fromkeys(forget, loss))
+    rows, filled = torch.empty(sum(map(len, clients.values())), w.numel(), device=w.device), 0
+    found, absent = dict[str, list[str]](), Missing()
+    for name, ids in clients.items():
+        answer = federation.gradients(w, dict.fromkeys(ids, GUARDS[name]))
         rows[filled : filled + len(answer.ids)] = answer.gradients
         filled += len(answer.ids)
+        found[name] = list(answer.ids)
         absent |= {i: f"no guard: {reason}" for i, reason in answer.missing.items()}
-    return rows[:filled], absent
+    return rows[:filled], found, absent
 
 
 def anchor(w: Tensor, w0: Tensor) -> Tensor | None:

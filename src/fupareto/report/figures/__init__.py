@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fupareto.files import put
+from fupareto.files import make_directory, put
 from fupareto.report import style, svg
 from fupareto.report.figures import by_round, clients, comparison, cost, evidence, membership, plane
 from fupareto.report.markup import Safe, decimal
@@ -89,7 +89,7 @@ def write_figures(
     audit: dict[str, Any] | None = None,
 ) -> list[Path]:
     """Write every figure of a run's page as NAME.svg and NAME.png, for a paper, and return the paths."""
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     paths = []
     for name, figure in figures_of(summary, rounds, config, audit).items():
         with style.applied():

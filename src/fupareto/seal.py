@@ -1,0 +1,62 @@
+"""Sealed safetensors files: their metadata hold the SHA-256 of the whole file, so that any flipped bit is found."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+
+import safetensors.torch
+from torch import Tensor
+
+BLANK = "0" * 64  # in place of the SHA-256 while it is computed
+_PLACE = re.compile(rb'"sha256":"([0-9a-f]{64})"')
+_LONGEST = 2**26  # bytes of a header
+
+
+def sealed(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Return a safetensors file with its SHA-256 in the metadata."""
+    dense = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    return seal(safetensors.torch.save(dense, {**(metadata or {}), "sha256": BLANK}))
+
+
+def seal(data: bytes) -> bytes:
+    """Return a safetensors file whose metadata have a blank ``sha256``, with the SHA-256 filled in."""
+    start, end = _place(data)
+    return b"".join((data[:start], hashlib.sha256(data).hexdigest().encode(), data[end:]))
+
+
+def check(data: bytes) -> dict[str, str]:
+    """Return the metadata of a sealed file.
+
+    Raises:
+        ValueError: The file is not sealed, or is not what was sealed.
+    """
+    start, end = _place(data)
+    content = hashlib.sha256(data[:start])
+    content.update(BLANK.encode())
+    content.update(memoryview(data)[end:])
+    if content.hexdigest().encode() != data[start:end]:
+        raise ValueError("its SHA-256 is not the one that it was written with")
+    found: dict[str, str] = json.loads(data[8 : 8 + _length(data)])["__metadata__"]
+    return found
+
+
+def unsealed(data: bytes) -> dict[str, Tensor]:
+    """Return the tensors of a sealed file; ValueError for a damaged one."""
+    check(data)
+    return safetensors.torch.load(data)
+
+
+def _length(data: bytes) -> int:
+    length = int.from_bytes(data[:8], "little")
+    if not 0 < length <= min(len(data) - 8, _LONGEST):
+        raise ValueError("it is not a complete safetensors file")
+    return length
+
+
+def _place(data: bytes) -> tuple[int, int]:
+    """Return where the SHA-256 stands in a file."""
+    found = _PLACE.search(data, 8, 8 + _length(data))
+    if found is None:
+        raise ValueError("it has no SHA-256 in its metadata")
+    return found.span(1)
