@@ -146,5 +146,5 @@ def retraining_seed(seed: int, number: int) -> int:
 
 def retraining_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the summary of a retrained model says unmeasured, from the facts of the run."""
-    own = ("created",)  # of the run itself
+    own = ("created", "stored")  # of the run itself
     return {**{key: value for key, value in facts.items() if key not in own}, "method": Retrain.name}
