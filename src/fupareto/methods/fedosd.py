@@ -33,8 +33,8 @@ class FedOSD(Staged):
     name: ClassVar[str] = "fedosd"
     from_training: ClassVar[tuple[str, ...]] = ("batch_size",)
 
-    lr: float = 4e-4
-    recovery_lr: float = 1e-6
+    lr: float = 0.04
+    recovery_lr: float = 1e-4
 
     def unlearn(self, federation: Federation, state: StagedState) -> StagedState:
         """Step along the orthogonal steepest descent direction."""
