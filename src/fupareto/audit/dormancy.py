@@ -44,7 +44,8 @@ def dormancy(
     Returns:
         The entry ``dormancy`` of audit.json. A model's ``curve`` starts with the model as it is; ``worst`` is the
         largest value after that, in round ``worst_round``, with every forget client's value in that round
-        (``clients``); ``r_acc`` is the retained clients' accuracy at the end.
+        (``clients``); ``missing`` are the forget clients that stopped being measured; ``r_acc`` is the retained
+        clients' accuracy at the end.
     """
     found = {}
     for stage, w in models.items():
@@ -64,16 +65,17 @@ def _curve(
     watch: Any,
 ) -> dict[str, Any]:
     forget, retained = sides
-    value, _ = known(federation, w, forget, measure)
-    curve = [value]
+    value, first = known(federation, w, forget, measure)
+    curve, absent = [value], set[str]()
     worst: dict[str, Any] = {"worst": None, "worst_round": None, "clients": {}}
     further = training.onward(federation, w, retained, derive(seed, "dormancy"))
     for number, w in zip(range(1, rounds + 1), further, strict=False):
         value, clients = known(federation, w, forget, measure)
         curve.append(value)
+        absent |= set(first) - set(clients)
         if value is not None and (worst["worst"] is None or value > worst["worst"]):
             worst = {"worst": value, "worst_round": number, "clients": clients}
         if watch:
             watch({"round": number, "said": "not measured" if value is None else f"{100 * value:.1f}% remembered"})
     after = utility.utility(federation.evaluate(w, retained, utility.SPLITS), retained)
-    return {"curve": curve, **worst, "r_acc": after["r_acc"]}
+    return {"curve": curve, **worst, "r_acc": after["r_acc"], "missing": sorted(absent)}

@@ -18,12 +18,13 @@ from fupareto.errors import UserError
 from fupareto.federation.collected import Traffic
 from fupareto.federation.contract import Federation
 from fupareto.federation.questions import ANSWERS, Answer, Evaluate, Failure, Predict, Question, TrialLosses
+from fupareto.federation.questions.schema import clipped
 from fupareto.federation.request import VIRTUAL, Request
+from fupareto.flower.arrays import fingerprint
 from fupareto.flower.nodes import MEETING, WHO, Nodes
 from fupareto.flower.records import (
     Envelope,
     Lacking,
-    fingerprint,
     question_records,
     read_answer,
     read_envelope,
@@ -169,16 +170,16 @@ def owner(i: str) -> str:
 
 def _read(reply: Message, envelope: Envelope) -> Answer | Failure | Lacking:
     """Return the answer in a reply, or a Failure where it has none or does not match the envelope."""
-    if reply.has_error():
-        return Failure(f"failed with error {reply.error.code}: {reply.error.reason}")
     try:
+        if reply.has_error():
+            return Failure(clipped(f"failed with error {reply.error.code}: {str(reply.error.reason)[:1000]}"))
         about, answer = read_envelope(reply.content), read_answer(REPLIES, reply.content)
-    except ValueError as error:
-        return Failure(f"answered with something malformed: {error}")
+    except Exception as error:  # whatever a node sends is a failure of its client
+        return Failure(clipped(f"answered with something malformed: {error}"))
     if about != envelope:
         return Failure(
-            f"answered message {about.number} of round {about.round} for client '{about.client}', not message "
-            f"{envelope.number} of round {envelope.round}"
+            f"answered message {about.number} of round {about.round} for client '{clipped(about.client, 60)}', not "
+            f"message {envelope.number} of round {envelope.round}"
         )
     found: Answer | Failure | Lacking = answer
     return found

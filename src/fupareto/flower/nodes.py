@@ -4,7 +4,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 
-from flwr.app import Message, RecordDict
+from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fupareto.errors import UserError
@@ -12,6 +12,7 @@ from fupareto.flower.records import read_here
 
 WHO = "query.client"  # message type that asks a node for its client id
 POLL = (0.02, 1.0)  # limits of the seconds between polls, a tenth of the time waited; Flower's own loop polls every 3
+CONNECTION = ("httpx", "httpcore", "grpc")  # packages whose errors are those of a connection, not of a reply
 MEETING = 60.0  # seconds that a node has to send its client id, and after which it is asked again
 
 
@@ -73,15 +74,26 @@ class Nodes:
         replies: dict[str, Message] = {}
         start = time.monotonic()
         while waiting:
-            for reply in self.grid.pull_messages(list(waiting)):
-                i = waiting.pop(reply.metadata.reply_to_message_id, None)
-                if i is not None:
-                    replies[i] = reply
+            for number in list(waiting):
+                if (reply := self._pull(number, messages[waiting[number]])) is not None:
+                    replies[waiting.pop(number)] = reply
             waited = time.monotonic() - start
             if not waiting or waited >= timeout:
                 break
             time.sleep(min(max(POLL[0], 0.1 * waited), POLL[1], timeout - waited))
         return replies
+
+    def _pull(self, number: str, message: Message) -> Message | None:
+        """Return the reply to a message, if it has arrived; an error where Flower cannot put it together.
+
+        Replies are fetched one by one: Flower fetches a reply once, and a malformed one would take others with it.
+        """
+        try:
+            return next(iter(self.grid.pull_messages([number])), None)
+        except Exception as error:
+            if isinstance(error, OSError) or type(error).__module__.partition(".")[0] in CONNECTION:
+                raise
+            return Message(Error(0, f"the reply cannot be read: {type(error).__name__}: {error}"), reply_to=message)
 
     @property
     def names(self) -> tuple[str, ...]:
