@@ -30,11 +30,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from fupareto.federation.averaging import Aggregation
 from fupareto.federation.collected import Local, Missing
 from fupareto.federation.contract import Federation
 from fupareto.federation.questions import diverged
 from fupareto.federation.request import Request
-from fupareto.methods.base import Method, State, positive, share
+from fupareto.methods.base import Method, State, positive, sample_size, share
 from fupareto.randomness import derive
 from fupareto.tasks.losses import Loss
 
@@ -55,7 +56,7 @@ class Renew(Method):
     name: ClassVar[str] = "renew"
     state: ClassVar[type[State]] = RenewState
     from_training: ClassVar[tuple[str, ...]] = (
-        "training_rounds", "lr", "decay", "epochs", "batch_size", "participation",
+        "training_rounds", "lr", "decay", "epochs", "batch_size", "participation", "aggregation",
     )  # fmt: skip
 
     remains: float = 0.6  # length of what is left of a tensor, over that of its fresh part
@@ -66,6 +67,7 @@ class Renew(Method):
     epochs: int = 1
     batch_size: int = 200
     participation: float = 1.0  # share of the retained clients that train in a round
+    aggregation: Aggregation = "mean"  # see FedAvg
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,8 +86,8 @@ class Renew(Method):
         return RenewState(w=w0, forget=forget, retained=retained, seed=seed, w0=w0, rate=self.lr)
 
     def rows(self, forget: int, retained: int) -> int:
-        """Hold w0; the mean is a running one."""
-        return 1
+        """Hold w0, and the models of a round where their mean is not a running one."""
+        return 1 if self.aggregation == "mean" else 1 + sample_size(retained, self.participation)
 
     def step(self, federation: Federation, state: RenewState) -> RenewState:
         """One round of FedAvg from the renewed model; ends when the retained clients' losses are back at w0's.
@@ -98,13 +100,13 @@ class Renew(Method):
             state = dataclasses.replace(state, w=self.renewed(federation, state), known=known)
         sample = state.sampled(self.participation)
         lr = state.rate * self.decay**state.round
-        mean = federation.train_mean(
-            state.w, sample, Loss("ce"), Local(lr, self.epochs, self.batch_size, state.stream("train"))
-        )
+        local = Local(lr, self.epochs, self.batch_size, state.stream("train"))
+        mean = federation.train_mean(state.w, sample, Loss("ce"), local, self.aggregation)
         missing |= mean.missing
         record: dict[str, Any] = {
             "lr": lr,
             "step": None if mean.w is None else 1.0,
+            **mean.told,
             "missing": missing,
             **state.told(sample),
         }
