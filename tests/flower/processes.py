@@ -18,6 +18,7 @@ from pathlib import Path
 
 CERTIFICATES = Path(__file__).parents[2] / "examples" / "flower-app" / "certificates.sh"
 COMMANDS = Path(sys.executable).parent  # Flower starts its own helpers by name, so this also heads their PATH
+WARM = (sys.executable, "-c", "from fupareto.cli import main; main()", "flower", "warm", "--")
 START_SECONDS = 120.0  # importing Flower takes seconds, many of them on a busy machine
 STOP_SECONDS = 5.0
 
@@ -30,6 +31,7 @@ class Deployment:
     tls: bool
     port: int
     simulation: bool = False
+    warm: bool = False
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _commands: list[subprocess.Popen[str]] = field(default_factory=list)
 
@@ -132,17 +134,17 @@ class Deployment:
             link = [f"--root-certificates={keys / 'ca.crt'}", f"--auth-supernode-private-key={keys / client}.key"]
         link += [f"--superlink=127.0.0.1:{self.port}", f'--node-config=client-id="{client}"']
         here = ["--host=127.0.0.1", f"--port={_free_port()}"]
-        self._start(_node(client), ["flower-supernode", *link, *here])
+        self._start(_node(client), ["flower-supernode", *link, *here], WARM if self.warm else ())
 
     def _wait_for_node(self, client: str) -> int:
         return int(self._wait_for(_node(client), "SuperNode ID: ").split()[0])
 
-    def _start(self, name: str, command: list[str]) -> None:
+    def _start(self, name: str, command: list[str], before: Sequence[str] = ()) -> None:
         if name in self._processes:
             raise ValueError(f"{name} runs already")
         with (self.directory / f"{name}.log").open("wb") as log:
             self._processes[name] = subprocess.Popen(
-                [COMMANDS / command[0], *command[1:]],
+                [*before, COMMANDS / command[0], *command[1:]],
                 cwd=self.directory,
                 env=self._environment(name),
                 stdin=subprocess.DEVNULL,
@@ -197,12 +199,14 @@ class Deployment:
 
 
 @contextmanager
-def deployment(directory: Path, clients: Sequence[str], tls: bool, simulation: bool = False) -> Iterator[Deployment]:
+def deployment(
+    directory: Path, clients: Sequence[str], tls: bool, simulation: bool = False, warm: bool = False
+) -> Iterator[Deployment]:
     """Start a SuperLink and the clients' SuperNodes, with TLS and node authentication or without both.
 
     A SuperLink for simulation has no SuperNodes: it simulates them when a run begins.
     """
-    running = Deployment(directory.resolve(), tls, _free_port(), simulation)
+    running = Deployment(directory.resolve(), tls, _free_port(), simulation, warm)
     try:
         if tls:
             running.make_keys(*clients)

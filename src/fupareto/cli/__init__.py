@@ -6,7 +6,21 @@ from typing import Annotated
 
 import typer
 
-from fupareto.cli import audit, bench, certify, compare, data, demo, init, methods, report, train, unlearn, verify
+from fupareto.cli import (
+    audit,
+    bench,
+    certify,
+    compare,
+    data,
+    demo,
+    flower,
+    init,
+    methods,
+    report,
+    train,
+    unlearn,
+    verify,
+)
 from fupareto.errors import UserError
 
 app = typer.Typer(
@@ -22,6 +36,7 @@ data_app = typer.Typer(help="List data sets and download them.", no_args_is_help
 data_app.command("list")(data.list_)
 data_app.command("get")(data.get)
 app.add_typer(data_app, name="data")
+app.add_typer(flower.app, name="flower")
 
 
 def _version(wanted: bool) -> None:

@@ -31,6 +31,7 @@ from fupareto.federation.collected import Local
 from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
 from fupareto.methods.base import State
+from fupareto.methods.fupareto.conduct import Watched, reviewed
 from fupareto.methods.fupareto.expansion import baseline_losses, expansion_hull
 from fupareto.methods.fupareto.objectives import Objectives
 from fupareto.methods.fupareto.options import FUParetoOptions
@@ -59,6 +60,8 @@ class FUParetoState(State):
     harm: float = 1.0  # factor by which those expansions raised them
     answered: tuple[str, ...] = ()  # clients that answered with gradients at w, if none is missing
     vetoed: str = ""  # the client that rejected a trial step last; it is asked first
+    refused: int = 0  # consecutive searches without an accepted step, see conduct.py
+    distrusted: dict[str, str] = field(default_factory=dict)  # clients that are not asked any more, with the reason
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,10 @@ class FUPareto(FUParetoOptions):
         """Run one round: improve, or expand after a failed improvement, or recover; end the stage if it is over."""
         keep = state.expand_next and state.sample
         state = dataclasses.replace(state, sample=keep or state.sampled(self.participation))
+        watched, smallest = Watched(federation, state.distrusted), self._eta(state) * 2.0**-self.s
         if state.stage == "recovered":
-            return self._end_recovery(self._recover(federation, state))
-        return self._end_unlearning(federation, self._unlearn(federation, state))
+            return self._end_recovery(reviewed(watched, state, self._recover(watched, state), smallest))
+        return self._end_unlearning(watched, reviewed(watched, state, self._unlearn(watched, state), smallest))
 
     # Unlearning ------------------------------------------------------------------------------------------------
 
@@ -199,7 +203,8 @@ class FUPareto(FUParetoOptions):
         self, state: FUParetoState, objectives: Objectives, direction: Array | None, enlarge: bool
     ) -> Line | None:
         """Return the line to search; its seed is that of the gradients, so that dropout masks are the same."""
-        rule = Rule(self.beta, self.armijo, self.search_mode, state.stream("gradient"), self.expansion_fallback)
+        seed = state.stream("gradient")
+        rule = Rule(self.beta, self.armijo, self.search_mode, seed, self.expansion_fallback, self.quorum)
         steps = trial_steps(self._eta(state), self.s, enlarge)
         return None if direction is None else Line(state.w, objectives, direction, steps, rule)
 
@@ -218,6 +223,7 @@ class FUPareto(FUParetoOptions):
             "lr": self._eta(state),
             "step": found.accepted,
             "tried": list(found.tried),
+            **({"vetoes": found.vetoes} if found.vetoes else {}),
             "losses": dict(zip(answer.ids, answer.losses.tolist(), strict=True)),
             "cosines": found.cosines,
             "missing": {**answer.missing, **found.missing},
