@@ -3,8 +3,9 @@
     PYTHONPATH=tests python benchmarks/flower_round.py [RESULT.json]
 
 The example app with four clients: rounds of FedAvg, which are one message per client, and of FUPareto, which are two. A
-round's seconds are those of its record, measured by the server, in one run of each engine after the other. Two nodes on
-two cores show what a question costs where a node has a core to itself. Flower's simulation needs
+round's seconds are those of its record, measured by the server, in one run of each engine after the other. A deployment
+is measured cold and warm (``fupareto flower warm``). Two nodes on two cores show what a question costs where a node has a
+core to itself. Flower's simulation needs
 ``pip install 'flwr[simulation]'`` and is left out without it.
 """
 
@@ -58,10 +59,12 @@ def config(method: str, start: Path, out: Path, clients: int) -> str:
     return " ".join([*words, f'out="{out}"', f"clients={clients} measure-every=0"])
 
 
-def over_flower(place: Path, start: Path, clients: tuple[str, ...], *, simulated: bool = False) -> dict[str, Any]:
+def over_flower(
+    place: Path, start: Path, clients: tuple[str, ...], *, simulated: bool = False, warm: bool = False
+) -> dict[str, Any]:
     place.mkdir()
     found = {}
-    with deployment(place, () if simulated else clients, tls=False, simulation=simulated) as running:
+    with deployment(place, () if simulated else clients, tls=False, simulation=simulated, warm=warm) as running:
         for method in METHODS:
             out = place / "runs" / method
             done = running.run(APP, config(method, start, out, len(clients)), *(SIMULATED if simulated else ()))
@@ -77,15 +80,18 @@ def main() -> None:
         start = place / "w0.safetensors"
         safetensors.torch.save_file(model().state_dict(), start)
         engines = {"ours": ours(start)}
-        engines["deployment"] = over_flower(place / "four", start, CLIENTS)
-        engines["deployment of two"] = over_flower(place / "two", start, CLIENTS[:2])
+        for name, clients in (("deployment", CLIENTS), ("deployment of two", CLIENTS[:2])):
+            for warm in (False, True):
+                label = f"{name}, warm" if warm else name
+                engines[label] = over_flower(place / label.replace(" ", "-"), start, clients, warm=warm)
+                print(label, engines[label], file=sys.stderr, flush=True)
         if importlib.util.find_spec("ray"):
             engines["simulation"] = over_flower(place / "simulated", start, CLIENTS, simulated=True)
     imports = {
         what: float(subprocess.run([sys.executable, "-c", TIMED.format(what)], capture_output=True, text=True).stdout)
         for what in ("torch", "flwr.clientapp", "fupareto.flower.client")
     }
-    result = {"versions": versions(), "clients": len(CLIENTS), "engines": engines, "import_seconds": imports}
+    result = {"versions": versions(("flwr",)), "clients": len(CLIENTS), "engines": engines, "import_seconds": imports}
     text = json.dumps(result, indent=2) + "\n"
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_text(text)

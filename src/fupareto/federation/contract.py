@@ -10,6 +10,8 @@ Docstrings give the traffic per client, where n is the size of the model.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,6 +53,7 @@ class Federation(ABC):
         device: Device of models and answers.
         holds_answers: Whether the engine has all answers in memory before it yields the first.
         packages: Packages that the engine uses, for the provenance of a run.
+        provenance: What else the summary of a run says of the engine, such as how clients are identified.
     """
 
     ids: tuple[str, ...]
@@ -60,6 +63,7 @@ class Federation(ABC):
     device = torch.device("cpu")
     holds_answers = True
     packages: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = MappingProxyType({})
 
     def at(self, round_: int) -> "Federation":
         """Return the federation for a round, for engines and wrappers that label messages or files by round."""

@@ -9,6 +9,8 @@ import os
 import socket
 import sys
 
+PATIENCE = 30.0  # seconds to wait for a warm process that is starting itself
+
 
 def ask(path: str, arguments: list[str]) -> int | None:
     """Have the warm process run the command with our arguments, environment, directory and standard streams.
@@ -18,7 +20,7 @@ def ask(path: str, arguments: list[str]) -> int | None:
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
-            link.settimeout(10.0)
+            link.settimeout(PATIENCE)
             link.connect(path)
             request = json.dumps({"arguments": arguments, "environment": dict(os.environ), "directory": os.getcwd()})  # noqa: PTH109
             data = request.encode()
