@@ -4,8 +4,8 @@
 
 The example app with four clients: rounds of FedAvg, which are one message per client, and of FUPareto, which are two. A
 round's seconds are those of its record, measured by the server, in one run of each engine after the other. A deployment
-is measured cold and warm (``fupareto flower warm``). Two nodes on two cores show what a question costs where a node has a
-core to itself. Flower's simulation needs
+is measured cold and warm (``fupareto flower warm``). Two nodes on two cores show what a question costs where a node has
+a core to itself. Flower's simulation needs
 ``pip install 'flwr[simulation]'`` and is left out without it.
 """
 
@@ -31,10 +31,10 @@ from fupareto.versions import versions
 
 CLIENTS = ("0", "1", "2", "7")
 METHODS: dict[str, Method] = {
-    "fedavg": FedAvg(rounds=4, lr=0.3, batch_size=10),
-    "fupareto": FUPareto(rounds=4, recovery_rounds=0, lr=0.3),
+    "fedavg": FedAvg(rounds=3, lr=0.3, batch_size=10),
+    "fupareto": FUPareto(rounds=3, recovery_rounds=0, lr=0.3),
 }
-OPTIONS = {"fedavg": "rounds=4 lr=0.3 batch_size=10", "fupareto": "rounds=4 recovery_rounds=0 lr=0.3"}
+OPTIONS = {"fedavg": "rounds=3 lr=0.3 batch_size=10", "fupareto": "rounds=3 recovery_rounds=0 lr=0.3"}
 
 
 def seconds(records: list[dict[str, Any]]) -> dict[str, Any]:

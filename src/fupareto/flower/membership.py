@@ -1,7 +1,7 @@
 """Membership file: which client is which key.
 
-A TOML file on the server with one table, ``[clients]``, from client ids to the public keys of their SuperNodes: the text
-of a ``.pub`` file, or the path of one, relative to the membership file.
+A TOML file on the server with one table, ``[clients]``, from client ids to the public keys of their SuperNodes: the
+text of a ``.pub`` file, or the path of one, relative to the membership file.
 
     [clients]
     hospital-7 = "keys/hospital-7.key.pub"
