@@ -183,7 +183,8 @@ class SlowGrid(LocalGrid):
         return super().pull_messages([m for m in message_ids if time.monotonic() >= self.due.get(m, 0.0)])
 
 
-def slow_grid(seconds: float) -> SlowGrid:
+def slow_grid() -> SlowGrid:
+    """Return a grid on which everybody is quick until ``seconds`` is set."""
     grid = SlowGrid()
     for client in IDS:
         grid.start(app_of(plain, clients()), {"client-id": client})
@@ -192,19 +193,19 @@ def slow_grid(seconds: float) -> SlowGrid:
 
 
 def test_a_question_goes_on_without_the_slowest() -> None:
-    grid = slow_grid(1.0)
-    federation = federation_of(grid, timeout=1.2, patience=5.0, wait_for=0.8)
-    grid.seconds = 1.0
+    grid = slow_grid()
+    federation = federation_of(grid, timeout=60.0, patience=5.0, wait_for=0.8)
+    grid.seconds = 30.0
     began = time.monotonic()
     result = api.train(federation, W, FedAvg(rounds=5, lr=0.1), measure_every=0)
-    assert time.monotonic() - began < 5.0  # 5 rounds and the measurement, of a second each if everybody is waited for
+    assert time.monotonic() - began < 30.0  # not even one of the five rounds waits for the slowest
     assert all(set(r["missing"]) == {"c5"} for r in result.rounds)
     assert any("did not answer within" in r["missing"]["c5"] for r in result.rounds)
     assert any("was not asked: it has missed" in r["missing"]["c5"] for r in result.rounds)
 
 
 def test_a_client_to_be_forgotten_is_always_waited_for() -> None:
-    grid = slow_grid(0.4)
+    grid = slow_grid()
     federation = federation_of(grid, timeout=5.0, patience=5.0, wait_for=0.5, essential=("c5",))
     grid.seconds = 0.4
     assert federation.train(W, IDS, CE, Local(0.1)).missing == {}
