@@ -56,7 +56,7 @@ def ours(start: Path) -> dict[str, Any]:
 def config(method: str, start: Path, out: Path, clients: int) -> str:
     forget = "" if method == "fedavg" else "0"
     words = [f'method="{method}"', f'options="{OPTIONS[method]}"', f'forget="{forget}"', f'model="{start}"']
-    return " ".join([*words, f'out="{out}"', f"clients={clients} measure-every=0"])
+    return " ".join([*words, f'out="{out}"', f"clients={clients} measure-every=0 audit=false"])
 
 
 def over_flower(
