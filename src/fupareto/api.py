@@ -268,7 +268,9 @@ def _settings(
         "versions": known,
     }
     facts = {"name": place.name if place else "", "method": label, "dataset": "yours", "model": "yours"}
-    return Settings(seed, place, config=config, facts={**facts, "seed": seed, "versions": known})
+    return Settings(
+        seed, place, config=config, facts={**facts, "seed": seed, "versions": known, **federation.provenance}
+    )
 
 
 def _request(forget: Any) -> Request:

@@ -88,6 +88,7 @@ class Training(_Section):
         epochs: Local epochs per round.
         batch_size: Local batch size.
         participation: Share of the clients that train in a round.
+        aggregation: Mean of the local models: mean, trimmed or median.
         record: Unlearning methods whose training history is recorded.
         keep: Number of rounds that are recorded for FedEraser.
     """
@@ -98,6 +99,7 @@ class Training(_Section):
     epochs: Count = 1
     batch_size: Count = 20
     participation: float = Field(1.0, gt=0, le=1)
+    aggregation: Literal["mean", "trimmed", "median"] = "mean"
     record: list[Literal["federaser", "fupga", "fedau"]] = []
     keep: int = Field(100, gt=0, le=MOST_KEPT)
 

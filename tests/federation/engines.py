@@ -65,6 +65,9 @@ class FaultyFederation(Federation):
         self.ids, self.layout, self.traffic = inner.ids, inner.layout, inner.traffic
         self.steps_per_question = inner.steps_per_question
 
+    def fresh(self, seed: int) -> torch.Tensor:
+        return self.inner.fresh(seed)
+
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Reply]]:
         for i, reply in self.inner.ask(questions):
             yield i, self.faults[i](questions[i], reply) if i in self.faults else reply

@@ -184,7 +184,7 @@ N, HEAD = len(start()), 12 * 3 + 3
         (Trained(torch.zeros(N).double(), 9), "torch.float64, not torch.float32"),
         (LossAndGradient(1.0, torch.zeros(N), 1), "answered with LossAndGradient, not Trained"),
         (Evaluated({}), "answered with Evaluated, not Trained"),
-        (Trained(torch.zeros(N), None), "malformed"),  # type: ignore[arg-type]
+        (Trained(torch.zeros(N), None), "size of type NoneType: Input should be a valid integer"),  # type: ignore[arg-type]
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -203,7 +203,7 @@ def test_unusable_models_are_named(kind: str, wrong: Reply, reason: str) -> None
     [
         (Trained(torch.zeros(N), 9), f"shape ({N},), not ({HEAD},)"),
         (Trained(spoilt(HEAD), 9), "not finite"),
-        (Trained(torch.zeros(HEAD), -1), "trained on -1 samples"),
+        (Trained(torch.zeros(HEAD), -1), "size -1: Input should be"),
     ],
     ids=["a whole model", "not finite", "no samples"],
 )

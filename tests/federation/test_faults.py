@@ -95,7 +95,7 @@ def test_a_client_whose_code_raises_is_named_with_its_words(engine: str) -> None
         (Trained(W[:-1], 30), rf"shape \({N - 1},\), not \({N},\)"),
         (Trained(W[None], 30), rf"shape \(1, {N}\), not \({N},\)"),
         (Trained(W, 0), "trained on 0 samples"),
-        (Trained(W, -5), "trained on -5 samples"),
+        (Trained(W, -5), "size -5: Input should be greater than or equal to 0"),
         (LossAndGradient(1.0, W, 1), "answered with LossAndGradient, not Trained"),
     ],
 )
@@ -184,7 +184,7 @@ def test_nonsense_counts(wrong: Reply, reason: str) -> None:
 
 
 def test_accuracy_of_what_was_not_counted_is_none() -> None:
-    found = world().evaluate(W, IDS, ("test", "absent"))
+    found = world().evaluate(W, IDS, ("test", "absent?"))
     accuracy = found.accuracy("c0", "test")
     assert accuracy is not None
     assert accuracy == found.counts["c0"]["test"]["right"] / 10

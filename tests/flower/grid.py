@@ -6,6 +6,7 @@ Nodes can be stopped, started again as others, and made to misbehave.
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 from flwr.app import Context, Message, RecordDict
@@ -50,6 +51,7 @@ class LocalGrid(Grid):
 
     nodes: dict[int, Node] = field(default_factory=dict)
     sent: list[Sent] = field(default_factory=list)
+    keys: dict[int, bytes] = field(default_factory=dict)  # public keys of nodes, as the SuperLink has checked them
     listed: set[int] = field(default_factory=set)  # dead nodes that the grid has not noticed yet
     _replies: dict[str, Message] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(100))
@@ -75,6 +77,9 @@ class LocalGrid(Grid):
 
     def get_node_ids(self) -> Iterable[int]:
         return [*self.nodes, *self.listed]
+
+    def get_nodes(self) -> Any:
+        return [SimpleNamespace(node_id=n, public_key=self.keys.get(n, b"")) for n in self.get_node_ids()]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         return [self._push(message) for message in messages]

@@ -18,6 +18,7 @@ from pathlib import Path
 
 CERTIFICATES = Path(__file__).parents[2] / "examples" / "flower-app" / "certificates.sh"
 COMMANDS = Path(sys.executable).parent  # Flower starts its own helpers by name, so this also heads their PATH
+WARM = (sys.executable, "-c", "from fupareto.cli import main; main()", "flower", "warm", "--")
 START_SECONDS = 120.0  # importing Flower takes seconds, many of them on a busy machine
 STOP_SECONDS = 5.0
 
@@ -30,6 +31,8 @@ class Deployment:
     tls: bool
     port: int
     simulation: bool = False
+    warm: bool = False
+    flower: Path | None = None
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _commands: list[subprocess.Popen[str]] = field(default_factory=list)
 
@@ -52,15 +55,15 @@ class Deployment:
         listing = _output(self._flwr("list", "test", "--format", "json"))
         return str(json.loads(listing)["runs"][0]["status"])
 
-    def start_node(self, client: str, patience: float = 0.0) -> int:
+    def start_node(self, client: str, patience: float = 0.0, name: str = "") -> int:
         """Start the client's SuperNode and return its node id once it is online; raise if the SuperLink refuses it.
 
         With TLS, the SuperLink refuses a node that was killed until it misses its heartbeat, for a minute: this is
-        how long a test that wants the node back has to be patient.
+        how long a test that wants the node back has to be patient. A node may call itself by another name.
         """
         deadline = time.monotonic() + patience
         while True:
-            self._launch_node(client)
+            self._launch_node(client, name)
             try:
                 return self._wait_for_node(client)
             except RuntimeError:
@@ -125,24 +128,24 @@ class Deployment:
         self._wait_for("superlink", "Uvicorn running on ")
         self._start("superexec", ["flower-superexec", *trust, f"--runtime-api-address={address}"])
 
-    def _launch_node(self, client: str) -> None:
+    def _launch_node(self, client: str, name: str = "") -> None:
         keys = self.directory / "keys"
         link = ["--insecure"]
         if self.tls:
             link = [f"--root-certificates={keys / 'ca.crt'}", f"--auth-supernode-private-key={keys / client}.key"]
-        link += [f"--superlink=127.0.0.1:{self.port}", f'--node-config=client-id="{client}"']
+        link += [f"--superlink=127.0.0.1:{self.port}", f'--node-config=client-id="{name or client}"']
         here = ["--host=127.0.0.1", f"--port={_free_port()}"]
-        self._start(_node(client), ["flower-supernode", *link, *here])
+        self._start(_node(client), ["flower-supernode", *link, *here], WARM if self.warm else ())
 
     def _wait_for_node(self, client: str) -> int:
         return int(self._wait_for(_node(client), "SuperNode ID: ").split()[0])
 
-    def _start(self, name: str, command: list[str]) -> None:
+    def _start(self, name: str, command: list[str], before: Sequence[str] = ()) -> None:
         if name in self._processes:
             raise ValueError(f"{name} runs already")
         with (self.directory / f"{name}.log").open("wb") as log:
             self._processes[name] = subprocess.Popen(
-                [COMMANDS / command[0], *command[1:]],
+                [*before, COMMANDS / command[0], *command[1:]],
                 cwd=self.directory,
                 env=self._environment(name),
                 stdin=subprocess.DEVNULL,
@@ -155,8 +158,10 @@ class Deployment:
         """The environment of one process, with a home of its own: two that install an app at once would collide."""
         home = self.directory / name
         home.mkdir(exist_ok=True)
+        paths = [str(self.flower)] if self.flower else []
         return {
             **os.environ,
+            "PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]),
             "PATH": f"{COMMANDS}{os.pathsep}{os.environ['PATH']}",
             "FLWR_HOME": str(home),
             "TMPDIR": str(home),
@@ -197,12 +202,21 @@ class Deployment:
 
 
 @contextmanager
-def deployment(directory: Path, clients: Sequence[str], tls: bool, simulation: bool = False) -> Iterator[Deployment]:
+def deployment(
+    directory: Path,
+    clients: Sequence[str],
+    tls: bool,
+    simulation: bool = False,
+    warm: bool = False,
+    flower: Path | None = None,
+) -> Iterator[Deployment]:
     """Start a SuperLink and the clients' SuperNodes, with TLS and node authentication or without both.
+
+    With ``flower``, they are those of the version of Flower that is installed in that directory.
 
     A SuperLink for simulation has no SuperNodes: it simulates them when a run begins.
     """
-    running = Deployment(directory.resolve(), tls, _free_port(), simulation)
+    running = Deployment(directory.resolve(), tls, _free_port(), simulation, warm, flower)
     try:
         if tls:
             running.make_keys(*clients)

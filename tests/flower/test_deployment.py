@@ -22,9 +22,9 @@ from .processes import Deployment, deployment
 pytestmark = pytest.mark.deployment
 
 
-@pytest.fixture(scope="module")
-def open_link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with deployment(tmp_path_factory.mktemp("open"), CLIENTS, tls=False) as running:
+@pytest.fixture(scope="module", params=[False, True], ids=["cold", "warm"])
+def open_link(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    with deployment(tmp_path_factory.mktemp("open"), CLIENTS, tls=False, warm=request.param) as running:
         yield running
 
 

@@ -16,11 +16,11 @@ from fupareto import UserError, api
 from fupareto.federation import Local, Request
 from fupareto.federation.questions import Failure, Losses, Trained, TrialLosses
 from fupareto.flower import add_unlearning, client_app, nodes
+from fupareto.flower.arrays import array_of
 from fupareto.flower.engine import FlowerFederation
 from fupareto.flower.records import (
     Envelope,
     answer_records,
-    array_of,
     question_records,
     read_answer,
     read_envelope,

@@ -1,4 +1,5 @@
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -71,6 +72,6 @@ def test_whoever_is_to_be_forgotten_does_not_train() -> None:
 @pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(FedAvg)])
 @pytest.mark.parametrize("value", [0, -1])
 def test_senseless_hyper_parameters_are_refused(name: str, value: int) -> None:
-    options: dict[str, int] = {name: value}
+    options: dict[str, Any] = {name: value}
     with pytest.raises(ValueError, match=name):
         FedAvg(**options)

@@ -30,7 +30,8 @@ def dormancy(further: Further, models: Mapping[str, Tensor], rounds: int = ROUND
     Returns:
         The entry ``dormancy`` of audit.json. A model's ``curve`` starts with the model as it is; ``worst`` is the
         largest value after that, in round ``worst_round``, with every forget client's value in that round
-        (``clients``); ``r_acc`` is the retained clients' accuracy at the end.
+        (``clients``); ``missing`` are the forget clients that stopped being measured; ``r_acc`` is the retained
+        clients' accuracy at the end.
     """
     title, trace = "training the {} model on", partial(_curve, further, rounds)
     found = {s: further.curve("dormancy", title.format(s), rounds, w, partial(trace, w)) for s, w in models.items()}
@@ -40,16 +41,17 @@ def dormancy(further: Further, models: Mapping[str, Tensor], rounds: int = ROUND
 def _curve(further: Further, rounds: int, w: Tensor, watch: Watch | None) -> Curve:
     """Train one model on."""
     _, retained = further.sides
-    value, _ = further.known(w)
-    curve = [value]
+    value, first = further.known(w)
+    curve, absent = [value], set[str]()
     worst: dict[str, Any] = {"worst": None, "worst_round": None, "clients": {}}
     models = further.models(w, retained, "dormancy")
     for number, w in zip(range(1, rounds + 1), models, strict=False):
         value, clients = further.known(w)
         curve.append(value)
+        absent |= set(first) - set(clients)
         if value is not None and (worst["worst"] is None or value > worst["worst"]):
             worst = {"worst": value, "worst_round": number, "clients": clients}
         if watch:
             watch({"round": number, "said": "not measured" if value is None else f"{100 * value:.1f}% remembered"})
     after = utility.utility(further.federation.evaluate(w, retained, utility.SPLITS), retained)
-    return {"curve": curve, **worst, "r_acc": after["r_acc"]}
+    return {"curve": curve, **worst, "r_acc": after["r_acc"], "missing": sorted(absent)}

@@ -7,7 +7,7 @@ import numpy as np
 
 from fupareto.federation.collected import Evaluation
 
-SPLITS = ("trigger", "clean|train")  # of forget clients; one without a mark has no clean copy
+SPLITS = ("trigger?", "clean|train")  # of forget clients; one without a mark has no clean copy
 
 
 def forgetting(evaluation: Evaluation, forget: Sequence[str]) -> dict[str, Any]:

@@ -36,7 +36,29 @@ def summarise(
     for stage, w in models.items():
         measured[stage], unheard = measure(federation, w, models["initial"], forget, retained)
         missing |= unheard
+    missing |= unlike(measured, missing)
     return conclude(measured, rounds, federation.ids, forget, missing, part)
+
+
+def unlike(measured: Mapping[str, Mapping[str, Any]], missing: Mapping[str, str]) -> dict[str, str]:
+    """Return the forget clients that did not measure all models on the same samples, with the reason.
+
+    A client that leaves out the mark, or most samples, once the model should have forgotten it was not measured.
+    """
+    found: dict[str, str] = {}
+    first, *others = measured.items()
+    for stage, entry in others:
+        for i, before in first[1]["clients"].items():
+            after = entry["clients"].get(i)
+            if before["side"] != "forget" or i in missing or after is None:
+                continue
+            counts = [(c["samples"], c["asr_samples"]) for c in (before, after)]
+            if counts[0] != counts[1]:
+                found[i] = (
+                    f"measured the {stage} model on {counts[1][0]} samples and {counts[1][1]} with a mark, the "
+                    f"{first[0]} model on {counts[0][0]} and {counts[0][1]}"
+                )
+    return found
 
 
 def conclude(

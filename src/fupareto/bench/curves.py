@@ -33,7 +33,7 @@ class StoredCurves:
         found = _read(path, key)
         if found is None:
             found = measure()
-            if None not in found["curve"]:
+            if None not in found["curve"] and not found.get("missing"):
                 put_file(path, json.dumps({"key": key, "curve": found}, indent=2, allow_nan=False).encode() + b"\n")
         return found
 

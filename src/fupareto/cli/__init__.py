@@ -15,6 +15,7 @@ from fupareto.cli import (
     compare,
     data,
     demo,
+    flower,
     init,
     inventory,
     methods,
@@ -39,6 +40,7 @@ data_app = typer.Typer(help="List data sets and download them.", no_args_is_help
 data_app.command("list")(data.list_)
 data_app.command("get")(data.get)
 app.add_typer(data_app, name="data")
+app.add_typer(flower.app, name="flower")
 
 
 def _version(wanted: bool) -> None:

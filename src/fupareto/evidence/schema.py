@@ -167,9 +167,18 @@ def describe(certificate: dict[str, Any]) -> str:
         "To be forgotten: " + "; ".join(f"{key} {reprlib.repr(value)}" for key, value in asked.items()),
         f"Requested: {certificate['request'].get('received')}; certified: {certificate['created']}",
         f"Model to keep: {kept['file']}, SHA-256 {kept['sha256']}",
+        *_identified(certificate["summary"].get("membership")),
         with_tally(certificate["verdict"], tally_of(certificate["summary"], certificate["audit"])),
     )
     return "\n".join(map(word, lines))
+
+
+def _identified(membership: Any) -> list[str]:
+    """Say how a run over a network knew its clients; nothing of other runs."""
+    if membership is None:
+        return []
+    bound = isinstance(membership, dict) and membership.get("sha256")
+    return [f"Clients' names: {f'bound to keys, membership file {bound}' if bound else str(membership)[:200]}"]
 
 
 def federation(summary: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:

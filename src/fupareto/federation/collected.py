@@ -110,17 +110,24 @@ class Models:
 
 @dataclass(frozen=True)
 class Mean:
-    """Mean of local models, weighted by their numbers of samples.
+    """Mean of local models (averaging.py).
 
     Attributes:
         ids: Clients that answered.
         w: The mean; None if no client answered.
         missing: Clients that gave no usable answer, with the reason.
+        limited: Clients whose claimed size or update was limited, with the reason.
     """
 
     ids: tuple[str, ...]
     w: Tensor | None
     missing: Missing = field(default_factory=dict)
+    limited: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def told(self) -> dict[str, dict[str, str]]:
+        """Entries for a round's record: missing clients and, if there are any, limited ones."""
+        return {"missing": self.missing, **({"limited": self.limited} if self.limited else {})}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ Docstrings give the traffic per client, where n is the size of the model.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fupareto.errors import UserError
+from fupareto.federation.averaging import Aggregation, Claims, coordinatewise, weighted
 from fupareto.federation.collected import FLOAT, Evaluation, Gradients, Local, Mean, Missing, Models, Traffic, Trial
 from fupareto.federation.questions import (
     Answer,
@@ -48,7 +51,9 @@ class Federation(ABC):
         traffic: Bytes counted so far.
         steps_per_question: Trial steps that the engine prefers in one question; None for all of them.
         device: Device of models and answers.
+        holds_answers: Whether the engine has all answers in memory before it yields the first.
         packages: Packages that the engine uses, for the provenance of a run.
+        provenance: What else the summary of a run says of the engine, such as how clients are identified.
     """
 
     ids: tuple[str, ...]
@@ -56,7 +61,9 @@ class Federation(ABC):
     traffic: Traffic
     steps_per_question: int | None = None
     device = torch.device("cpu")
+    holds_answers = True
     packages: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = MappingProxyType({})
 
     def at(self, round_: int) -> "Federation":
         """Return the federation for a round, for engines and wrappers that label messages or files by round."""
@@ -112,7 +119,9 @@ class Federation(ABC):
         """
         return self.models(dict.fromkeys(ids, local.question(w, loss)))
 
-    def train_mean(self, w: Tensor, ids: Sequence[str], loss: Loss, local: Local) -> Mean:
+    def train_mean(
+        self, w: Tensor, ids: Sequence[str], loss: Loss, local: Local, aggregation: Aggregation = "mean"
+    ) -> Mean:
         """Ask for local models and return their mean: n down, n up per client.
 
         Args:
@@ -120,8 +129,14 @@ class Federation(ABC):
             ids: The clients to ask.
             loss: Loss to minimise.
             local: Parameters of local training.
+            aggregation: Which mean, see averaging.py.
         """
-        return self.mean(dict.fromkeys(ids, local.question(w, loss)))
+        questions: dict[str, Question] = dict.fromkeys(ids, local.question(w, loss))
+        if aggregation == "mean":
+            return self.mean(questions, w)
+        found = self.models(questions)
+        mean = coordinatewise(found.models, aggregation) if found.ids else None
+        return Mean(found.ids, mean, found.missing)
 
     def models(self, questions: Mapping[str, Question]) -> Models:
         """Ask questions that are answered by local models."""
@@ -134,16 +149,35 @@ class Federation(ABC):
             sizes[i] = trained.size
         return Models(tuple(sizes), rows[: len(sizes)], tuple(sizes.values()), missing)
 
-    def mean(self, questions: Mapping[str, Question]) -> Mean:
-        """Ask questions that are answered by local models; return their float64 mean, weighted by samples."""
+    def mean(self, questions: Mapping[str, Question], base: Tensor) -> Mean:
+        """Ask questions that are answered by local models; return their mean, weighted by samples.
+
+        The mean is a running one. Only if a client's size or update turns out to be far from those of the others, it is
+        taken again with limits, for which an engine that does not hold the answers asks once more.
+
+        Args:
+            questions: One question by client id.
+            base: The model that local models are trained from.
+        """
         missing: Missing = {}
-        answered, total, weight = [], torch.zeros(self.layout.size, dtype=torch.float64, device=self.device), 0
+        claims, total, weight = Claims(), torch.zeros(self.layout.size, dtype=torch.float64, device=self.device), 0
+        held: list[tuple[str, Tensor]] = []
         for i, trained in self._each(questions, missing):
             assert isinstance(trained, Trained)
             total.add_(trained.w, alpha=trained.size)
             weight += trained.size
-            answered.append(i)
-        return Mean(tuple(answered), total.div_(weight).float() if weight else None, missing)
+            claims.add(i, trained.size, trained.w - base)
+            if self.holds_answers:
+                held.append((i, trained.w))
+        answered, limited = tuple(claims.sizes), claims.limited
+        if limited:
+            again = held or self._again({i: questions[i] for i in answered})
+            return Mean(answered, weighted(again, base, claims).float(), missing, limited)
+        return Mean(answered, total.div_(weight).float() if weight else None, missing)
+
+    def _again(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Tensor]]:
+        """Ask for the same local models once more; who answers otherwise than before is left out."""
+        return ((i, answer.w) for i, answer in self._usable(questions, {}) if isinstance(answer, Trained))
 
     def answers(self, questions: Mapping[str, Question]) -> tuple[dict[str, Answer], Missing]:
         """Ask any questions; return the answers and the clients that gave no usable answer."""

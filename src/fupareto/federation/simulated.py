@@ -45,6 +45,7 @@ class SimulatedFederation(Federation):
         device: Device of data and models.
     """
 
+    holds_answers = False
     steps_per_question = (
         1  # another question costs nothing here, and the line search can stop at the first accepted step
     )

@@ -22,6 +22,7 @@ class Wrapper(Federation):
         self.inner = inner
         self.ids, self.layout, self.traffic = inner.ids, inner.layout, inner.traffic
         self.steps_per_question, self.packages, self.device = inner.steps_per_question, inner.packages, inner.device
+        self.holds_answers, self.provenance = inner.holds_answers, inner.provenance
 
     def around(self, inner: Federation) -> Self:
         """Return the same wrapper around another federation."""

@@ -26,6 +26,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'fupareto.flower' has no attribute '{name}'")
     try:
+        importlib.import_module("fupareto.flower.compat").check_version()
         return getattr(importlib.import_module(_HOMES[name]), name)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "flwr":

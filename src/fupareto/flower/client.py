@@ -15,15 +15,14 @@ from torch import Tensor, nn
 from fupareto.federation.questions import QUESTIONS, Answer, Failure, Gradient, PseudoGradient
 from fupareto.federation.request import Request, Splits
 from fupareto.federation.samples import check_fit, checked, splits_of
+from fupareto.flower.arrays import array_of, tensor_of
 from fupareto.flower.records import (
     Lacking,
     answer_records,
-    array_of,
     here_records,
     read_envelope,
     read_question,
     read_request,
-    tensor_of,
 )
 from fupareto.models import check_outputs
 

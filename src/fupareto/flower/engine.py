@@ -6,7 +6,8 @@ to another message) become a Failure with the reason; everything else is as in t
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from flwr.app import Message
@@ -18,12 +19,15 @@ from fupareto.errors import UserError
 from fupareto.federation.collected import Traffic
 from fupareto.federation.contract import Federation
 from fupareto.federation.questions import ANSWERS, Answer, Evaluate, Failure, Predict, Question, TrialLosses
+from fupareto.federation.questions.schema import clipped
 from fupareto.federation.request import VIRTUAL, Request
+from fupareto.flower.arrays import fingerprint
+from fupareto.flower.membership import NONE, Membership
 from fupareto.flower.nodes import MEETING, WHO, Nodes
+from fupareto.flower.punctuality import Punctuality
 from fupareto.flower.records import (
     Envelope,
     Lacking,
-    fingerprint,
     question_records,
     read_answer,
     read_envelope,
@@ -49,6 +53,9 @@ class FlowerFederation(Federation):
         clients: Number of clients that must be connected before the run starts.
         timeout: Seconds that an answer may take.
         patience: Seconds to wait for clients at the start, and when no client is connected.
+        members: The clients by their keys; without it every node says itself which client it is.
+        wait_for: Share of the clients that a question waits for, see punctuality.py.
+        essential: Clients that are always waited for: those to be forgotten.
         fresh: Function of a seed that returns a newly initialised model; by default the layers of ``model`` are reset.
     """
 
@@ -62,11 +69,15 @@ class FlowerFederation(Federation):
         clients: int,
         timeout: float = 600.0,
         patience: float = 300.0,
+        members: Membership | None = None,
+        wait_for: float = 1.0,
+        essential: Collection[str] = (),
         fresh: Callable[[int], nn.Module] | None = None,
     ) -> None:
         self.layout, self.traffic = Layout.of(model), Traffic()
-        self.timeout, self.patience = timeout, patience
-        self.nodes = Nodes(grid)
+        self.times, self.patience = Punctuality(timeout, wait_for, essential), patience
+        self.nodes = Nodes(grid, members)
+        self.provenance = {"membership": members.told() if members else NONE}
         self.nodes.gather(clients, patience)
         self.ids = self.nodes.names
         self._model, self._fresh = model, fresh
@@ -108,6 +119,8 @@ class FlowerFederation(Federation):
             found, refused = read_here(replies[i].content) if i in replies and replies[i].has_content() else ([], "")
             if refused:
                 raise UserError(refused)
+            if set(found) - {i, f"{i}{VIRTUAL}"}:
+                raise UserError(f"client '{i}' answers for {', '.join(found)}; a node answers for its own client alone")
             if not found:
                 raise UserError(
                     f"client '{i}' did not answer whether it has {request.words()}; check its node and try again"
@@ -133,29 +146,38 @@ class FlowerFederation(Federation):
         """Send questions and return the answers; models with a fingerprint in ``known`` are not sent."""
         number = next(self._numbers)
         envelopes = {i: Envelope(self._round, number, i) for i in questions}
+        rested = {i: why for i, q in questions.items() if (why := self._rested(i, q))}
         messages = {
             i: Message(
                 question_records(question, envelopes[i], self._of(i), known.get(i)),
                 self.nodes.of[owner(i)],
                 MESSAGES.get(type(question), TRAIN),
                 group_id=str(self._round),
-                ttl=self.timeout + SLACK,
+                ttl=self.times.timeout + SLACK,
             )
             for i, question in questions.items()
-            if owner(i) in self.nodes.of
+            if owner(i) in self.nodes.of and i not in rested
         }
-        replies = self.nodes.send(messages, self.timeout)
-        self.nodes.unresponsive -= {owner(i) for i in questions}
+        kind = next((m.metadata.message_type for m in messages.values()), "")
+        started, deadline = time.monotonic(), self.times.deadline(kind, messages)
+        replies = self.nodes.send(messages, deadline, self.times)
+        waited = min(deadline, time.monotonic() - started)
+        self.nodes.unresponsive -= {owner(i) for i in messages}
         self.nodes.unresponsive |= {owner(i) for i in questions if i not in replies or replies[i].has_error()}
         found: dict[str, Answer | Failure | Lacking] = {}
         for i in questions:
-            if i not in messages:
-                found[i] = Failure("is not connected")
-            elif i not in replies:
-                found[i] = Failure(f"did not answer within {self.timeout:g} seconds")
-            else:
+            if i in replies:
                 found[i] = _read(replies[i], envelopes[i])
+                continue
+            if i in messages:
+                self.times.missed(i)
+            silent = f"did not answer within {round(waited, 1):g} seconds" if i in messages else "is not connected"
+            found[i] = Failure(rested.get(i, silent))
         return found
+
+    def _rested(self, i: str, question: Question) -> str | None:
+        """Return why a client that misses many questions is not asked; measurements and trial steps ask everybody."""
+        return self.times.rested(i, self._round) if MESSAGES.get(type(question), TRAIN) == TRAIN else None
 
     def _of(self, i: str) -> Request | None:
         """Return the part of the request that concerns a client."""
@@ -169,16 +191,16 @@ def owner(i: str) -> str:
 
 def _read(reply: Message, envelope: Envelope) -> Answer | Failure | Lacking:
     """Return the answer in a reply, or a Failure where it has none or does not match the envelope."""
-    if reply.has_error():
-        return Failure(f"failed with error {reply.error.code}: {reply.error.reason}")
     try:
+        if reply.has_error():
+            return Failure(clipped(f"failed with error {reply.error.code}: {str(reply.error.reason)[:1000]}"))
         about, answer = read_envelope(reply.content), read_answer(REPLIES, reply.content)
-    except ValueError as error:
-        return Failure(f"answered with something malformed: {error}")
+    except Exception as error:  # whatever a node sends is a failure of its client
+        return Failure(clipped(f"answered with something malformed: {error}"))
     if about != envelope:
         return Failure(
-            f"answered message {about.number} of round {about.round} for client '{about.client}', not message "
-            f"{envelope.number} of round {envelope.round}"
+            f"answered message {about.number} of round {about.round} for client '{clipped(about.client, 60)}', not "
+            f"message {envelope.number} of round {envelope.round}"
         )
     found: Answer | Failure | Lacking = answer
     return found

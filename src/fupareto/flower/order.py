@@ -10,6 +10,7 @@ from fupareto import parse
 from fupareto.config import explain
 from fupareto.errors import UserError
 from fupareto.federation import Request
+from fupareto.federation.request import VIRTUAL
 from fupareto.methods import FedAvg, Method
 from fupareto.methods.registry import find
 
@@ -30,6 +31,8 @@ class Order(BaseModel):
         out: Run directory to write.
         resume: Continue the run in ``out``.
         clients: Number of clients that must be connected before the run starts.
+        members: Membership file, see membership.py; without it every node says itself which client it is.
+        wait_for: Share of the clients that a question waits for; the clients to be forgotten are always waited for.
         timeout: Seconds that an answer may take.
         patience: Seconds to wait for clients at the start, and when no client is connected.
         measure_every: Rounds between measurements of the model; 0 measures only the last model of a stage.
@@ -56,6 +59,8 @@ class Order(BaseModel):
     out: str = "runs/flower"  # run directory to write
     resume: bool = False
     clients: int = Field(2, ge=2)
+    members: str = ""  # membership file on the server: which client is which key
+    wait_for: float = Field(1.0, gt=0, le=1)  # share of the clients that a question waits for
     timeout: float = Field(600.0, gt=0)
     patience: float = Field(300.0, ge=0)
     measure_every: int = Field(1, ge=0)
@@ -99,6 +104,13 @@ class Order(BaseModel):
     def chosen(self, training: FedAvg | None = None) -> Method:
         """Return the method with its options; what they leave open is taken from the training, if known."""
         return find(self.method, parse.nested(self.options.split(), "options"), training)
+
+    @property
+    def essential(self) -> tuple[str, ...]:
+        """Return the clients without which a request cannot be answered: those to be forgotten, whole or in part."""
+        asked = self.request
+        named = (*asked.clients, *asked.samples) if asked else ()
+        return (*named, *(f"{i}{VIRTUAL}" for i in named))
 
     @property
     def request(self) -> Request | None:

@@ -3,21 +3,23 @@
 Nothing is pickled on either side, and the content of a record is checked before it is used.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
 from fupareto import documents, serial
+from fupareto.federation.questions.schema import LONGEST, clipped
 from fupareto.federation.request import Request
+from fupareto.flower.arrays import array_of, fingerprint, tensor_of
 
 T = TypeVar("T")
 ARRAYS, ABOUT, HERE = "fupareto.arrays", "fupareto", "fupareto.here"
+MOST_TEXT = 10**6  # characters of an answer without its arrays
+MOST_NAME = 200  # characters of a client id
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,10 @@ def read_question(types: Mapping[str, type[T]], content: RecordDict, kept: Tenso
 
 
 def read_answer(types: Mapping[str, type[T]], content: RecordDict) -> T:
-    """Return the answer in records; ValueError if they are malformed."""
+    """Return the answer in records; ValueError if they are malformed, or more than an answer can be."""
+    about = content.config_records.get(ABOUT)
+    if about is None or len(text := str(about.get("values", ""))) > MOST_TEXT:
+        raise ValueError("no answer" if about is None else f"an answer with {len(text):,} characters of text")
     return _read(types, content, {})
 
 
@@ -98,8 +103,8 @@ def _read(types: Mapping[str, type[T]], content: RecordDict, known: dict[str, Te
         return serial.unpack(
             types[str(about["type"])], tensors, documents.parse_object(str(about["values"]), finite=False)
         )
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from error
+    except Exception as error:  # whatever the records contain
+        raise ValueError(clipped(f"{type(error).__name__}: {error}")) from error
 
 
 def read_envelope(content: RecordDict) -> Envelope:
@@ -107,8 +112,8 @@ def read_envelope(content: RecordDict) -> Envelope:
     try:
         about = content.config_records[ABOUT]
         return Envelope(int(str(about["round"])), int(str(about["number"])), str(about["client"]))
-    except KeyError as error:
-        raise ValueError(f"{error} is missing in the message") from error
+    except (KeyError, ValueError) as error:
+        raise ValueError(clipped(f"the message does not say what it answers: {error}")) from error
 
 
 def read_request(content: RecordDict) -> Request | None:
@@ -129,24 +134,17 @@ def here_records(ids: list[str], refused: str = "") -> RecordDict:
 
 
 def read_here(content: RecordDict) -> tuple[list[str], str]:
-    """Return the client ids of a node, and its error message; both empty if the node does not run this software."""
+    """Return the client ids of a node, and its error message.
+
+    Both are empty if the node does not run this software, or has names that no client can have.
+    """
     record = content.config_records.get(HERE)
     if record is None:
         return [], ""
-    ids = record.get("ids")
-    return [str(i) for i in ids] if isinstance(ids, list) else [], str(record.get("refused", ""))
+    ids, refused = record.get("ids"), record.get("refused", "")
+    named = isinstance(ids, list) and len(ids) <= 2 and all(map(_is_name, ids))
+    return list(map(str, ids)) if named and isinstance(ids, list) else [], clipped(str(refused)[: 2 * LONGEST])
 
 
-def array_of(tensor: Tensor) -> Array:
-    """Return a tensor as a Flower array."""
-    return Array(tensor.detach().cpu().contiguous().numpy())
-
-
-def tensor_of(array: Array) -> Tensor:
-    """Return a Flower array as a writable tensor."""
-    return torch.from_numpy(array.numpy().copy())
-
-
-def fingerprint(w: Tensor) -> str:
-    """Return a hash of a model, by which server and client check that they have the same one."""
-    return hashlib.blake2b(w.cpu().contiguous().numpy().data, digest_size=16).hexdigest()
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= MOST_NAME and name.isprintable() and name.strip() == name

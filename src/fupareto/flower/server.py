@@ -13,6 +13,7 @@ from fupareto import api, parse
 from fupareto.audit.checks import CLOSING
 from fupareto.errors import UserError
 from fupareto.flower.engine import FlowerFederation
+from fupareto.flower.membership import Membership
 from fupareto.flower.order import Order
 from fupareto.parameters import Layout
 from fupareto.progress import in_words
@@ -67,8 +68,18 @@ def serve(grid: Grid, run_config: Mapping[str, Any], model: Model, fresh: Fresh 
         Run.check_free(out)
     start = start_from(Layout.of(module), order.model or module, "model")
     federation = FlowerFederation(
-        grid, module, clients=order.clients, timeout=order.timeout, patience=order.patience, fresh=fresh
+        grid,
+        module,
+        clients=order.clients,
+        timeout=order.timeout,
+        patience=order.patience,
+        members=Membership.read(Path(order.members)) if order.members else None,
+        wait_for=order.wait_for,
+        essential=order.essential,
+        fresh=fresh,
     )
+    if not order.members:
+        log.warning("fupareto: no membership file: every node says itself which client it is (docs/security.md)")
     log.info("fupareto: %d clients are connected: %s", len(federation.ids), ", ".join(federation.ids))
     with tracking:
         result = (_train if order.trains else _unlearn)(order, federation, start, _how(order, start, out, tracking))

@@ -11,10 +11,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from fupareto.federation.averaging import Aggregation
 from fupareto.federation.collected import Local
 from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
-from fupareto.methods.base import Method, State, decaying, positive, share
+from fupareto.methods.base import Method, State, decaying, positive, sample_size, share
 from fupareto.tasks.losses import Loss
 
 
@@ -30,6 +31,7 @@ class FedAvg(Method):
     epochs: int = 1  # of local training
     batch_size: int = 200
     participation: float = 1.0  # share of the clients that train in a round
+    aggregation: Aggregation = "mean"  # trimmed or median: for federations in which clients may lie
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,18 +52,18 @@ class FedAvg(Method):
         return State(w=w0, forget=forget, retained=retained, seed=seed, stage="unlearned")
 
     def rows(self, forget: int, retained: int) -> int:
-        """Count none: the mean is a running one."""
-        return 0
+        """Count none for the mean, which is a running one; otherwise the models of a round."""
+        return 0 if self.aggregation == "mean" else sample_size(retained, self.participation)
 
     def step(self, federation: Federation, state: State) -> State:
         """Train locally at the sampled clients and take the weighted mean of their models."""
         lr = self.lr * self.decay**state.round
         local = Local(lr, self.epochs, self.batch_size, state.stream("train"))
         sample = state.sampled(self.participation)
-        mean = federation.train_mean(state.w, sample, Loss("ce"), local)
+        mean = federation.train_mean(state.w, sample, Loss("ce"), local, self.aggregation)
         return state.after(
             "train",
-            {"lr": lr, "step": None if mean.w is None else 1.0, "missing": mean.missing, **state.told(sample)},
+            {"lr": lr, "step": None if mean.w is None else 1.0, **mean.told, **state.told(sample)},
             w=state.w if mean.w is None else mean.w,
             done=state.round + 1 >= self.rounds,
         )

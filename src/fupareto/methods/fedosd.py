@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
+from fupareto.federation.averaging import coordinatewise
 from fupareto.federation.contract import Federation
 from fupareto.methods.staged import CE, Staged, StagedState, moved, rows, stepped
 from fupareto.pareto import combine, gram, project_out
@@ -53,7 +54,8 @@ class FedOSD(Staged):
         record = {"lr": local.lr, "missing": answer.missing}
         if not answer.ids:
             return moved(state, "recover", None, record)
-        direction = without_(answer.gradients, state.w - state.w0).mean(0)
+        rows = without_(answer.gradients, state.w - state.w0)
+        direction = rows.mean(0) if self.aggregation == "mean" else coordinatewise(rows, self.aggregation)
         return moved(state, "recover", state.w - local.lr * direction, record)
 
 

@@ -21,7 +21,9 @@ class FineTune(FedAvg):
     """Train on without the forget clients, as the training did."""
 
     name: ClassVar[str] = "finetune"
-    from_training: ClassVar[tuple[str, ...]] = ("lr", "decay", "epochs", "batch_size", "participation")
+    from_training: ClassVar[tuple[str, ...]] = (
+        "lr", "decay", "epochs", "batch_size", "participation", "aggregation",
+    )  # fmt: skip
 
     rounds: int = 50
 

@@ -65,7 +65,7 @@ class MoDe(Staged):
         local, missing = self.local(state, self.lr), {}
         w, v, phase = state.w, state.v, "guide"
         if state.round < self.degrading * self.rounds:
-            new = federation.train_mean(v, state.retained, CE, local)
+            new = federation.train_mean(v, state.retained, CE, local, self.aggregation)
             missing, phase = new.missing, "degrade"
             if new.w is not None:
                 v, w = new.w, degraded(w, new.w, self.momentum)
@@ -73,8 +73,8 @@ class MoDe(Staged):
             **dict.fromkeys(state.forget, local.question(w, Loss("imitate"), v)),
             **dict.fromkeys(state.retained, local.question(w, CE)),
         }
-        mean = federation.mean(guidance)
-        record = {"lr": local.lr, "missing": {**missing, **mean.missing}}
+        mean = federation.mean(guidance, w)
+        record = {"lr": local.lr, **mean.told, "missing": {**missing, **mean.missing}}
         return moved(state, phase, mean.w, record, v=v)
 
 

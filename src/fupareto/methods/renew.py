@@ -83,8 +83,8 @@ class Renew(Method):
         return RenewState(w=w0, forget=forget, retained=retained, seed=seed, w0=w0, rate=self.trained.lr)
 
     def rows(self, forget: int, retained: int) -> int:
-        """Count w0 and the momentum, twice while it is replaced."""
-        return 3
+        """Count w0 and the momentum, twice while it is replaced, and what the training holds."""
+        return 3 + self.trained.rows(forget, retained)
 
     @property
     def local_batch(self) -> int:

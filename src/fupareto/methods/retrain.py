@@ -25,7 +25,9 @@ class Retrain(FedAvg):
     """Train a newly initialised model with the retained clients only."""
 
     name: ClassVar[str] = "retrain"
-    from_training: ClassVar[tuple[str, ...]] = ("lr", "decay", "epochs", "batch_size", "participation")
+    from_training: ClassVar[tuple[str, ...]] = (
+        "lr", "decay", "epochs", "batch_size", "participation", "aggregation",
+    )  # fmt: skip
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> State:
         """Start from a new initialisation, drawn from its own random stream."""

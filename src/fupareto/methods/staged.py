@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
+from fupareto.federation.averaging import Aggregation
 from fupareto.federation.collected import Gradients, Local
 from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
@@ -43,6 +44,7 @@ class Staged(Method):
     decay: float = 0.999  # factor of the rates, per round
     epochs: int = 1  # of local training
     batch_size: int = 200
+    aggregation: Aggregation = "mean"  # of the local models in recovery; see FedAvg
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,8 +87,8 @@ class Staged(Method):
     def recover(self, federation: Federation, state: Any) -> Any:
         """Run one round of FedAvg with the retained clients."""
         local = self.local(state, self.recovery_lr)
-        mean = federation.train_mean(state.w, state.retained, CE, local)
-        return moved(state, "recover", mean.w, {"lr": local.lr, "missing": mean.missing})
+        mean = federation.train_mean(state.w, state.retained, CE, local, self.aggregation)
+        return moved(state, "recover", mean.w, {"lr": local.lr, **mean.told})
 
     def local(self, state: State, rate: float) -> Local:
         """Return the local training of this round, for a base rate."""

@@ -116,6 +116,11 @@ class Loss:
         """Whether the loss needs the logits of a reference model."""
         return self.name in REFERENCED
 
+    @property
+    def lowest(self) -> float:
+        """The lowest value that the loss can have."""
+        return -math.inf if self.name == "ascent" else 0.0
+
     def __call__(self, logits: Tensor, labels: Tensor, reference: Tensor | None = None) -> Tensor:
         """Return the loss of every sample; ``reference`` is the logits of the reference model."""
         if not self.referenced:

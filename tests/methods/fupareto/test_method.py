@@ -250,7 +250,7 @@ def test_the_model_stays_while_a_whole_side_is_silent(absent: tuple[str, ...], s
 
 
 def deadlock() -> QuadraticFederation:
-    return QuadraticFederation(2, u=linear([1.0, 0.0], 9.0), r=linear([-3.0, 0.0], 9.0))
+    return QuadraticFederation(2, u=linear([1.0, 0.0], 9.0), r=linear([-3.0, 0.0], 999.0))
 
 
 def test_a_pareto_stationary_point_is_a_failure_without_a_trial() -> None:

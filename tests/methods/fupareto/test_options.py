@@ -63,6 +63,7 @@ CASES: list[tuple[str, Any, Callable[[], Problem], dict[str, Any]]] = [
     ("gradient", "pseudo", network, {}),
     ("batch_size", 5, network, {"gradient": "pseudo"}),
     ("participation", 0.5, network, {}),
+    ("quorum", 0.5, network, {}),
     ("beta", 0.9, network, {}),
     ("armijo", "printed", network, {"beta": 0.9}),
     ("search_mode", "train", network, {}),

@@ -41,6 +41,7 @@ def lasting(summary: Mapping[str, Any], audit: Mapping[str, Any], missing: list[
         claim = limits.claim("lasting" if marked else "lasting-unknown")
         text = "the retained clients did not train the model on; ask for it with --dormancy 40"
         return Check("lasting", claim, "open", text, threshold=limits.asr if marked else limits.forget_gap)
+    missing = sorted({*missing, *own.get("missing", ()), *_unmeasured(summary, own, "asr" if marked else "accuracy")})
     truth = found["models"].get(RETRAINED) or {}
     if not marked:
         return _known_later(own, truth, missing, limits, found["rounds"])
@@ -51,6 +52,13 @@ def lasting(summary: Mapping[str, Any], audit: Mapping[str, Any], missing: list[
         return Check("lasting", claim, "open", doubt, own["worst"], limit)
     rates = {i: (c["value"], c["samples"] or 0) for i, c in own["clients"].items()}
     return _marked("lasting", claim, rates, limit, base, f"after {own['worst_round']} further rounds, ")
+
+
+def _unmeasured(summary: Mapping[str, Any], own: Mapping[str, Any], measure: str) -> set[str]:
+    """Return the forget clients that measured the kept model as it is, but not after further training."""
+    last = summary["stages"][summary["final"]]["clients"]
+    before = {i for i, c in last.items() if c["side"] == "forget" and c[measure] is not None}
+    return before - set(own["clients"])
 
 
 def _limit(limits: Thresholds, retrained: float | None) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fupareto.federation.questions.schema import clipped, misfit
 from fupareto.federation.request import Splits
 
 QUESTIONS: dict[str, type["Question"]] = {}  # by class name, for engines that deserialise them
@@ -32,7 +33,13 @@ def _register(known: dict[str, Any], cls: type) -> None:
 
 
 class Answer:
-    """Base class of answers; subclasses are frozen dataclasses."""
+    """Base class of answers; subclasses are frozen dataclasses whose annotations are their schema (schema.py)."""
+
+    __pydantic_config__: ClassVar[Any] = {
+        "strict": True,
+        "arbitrary_types_allowed": True,
+        "revalidate_instances": "always",
+    }
 
     def __init_subclass__(cls) -> None:
         _register(ANSWERS, cls)
@@ -79,15 +86,22 @@ class Failure(Answer):
 
 
 def flaw(question: Question, answer: Answer, size: int) -> str | None:
-    """Return why an answer from a client cannot be used; None if it can. Malformed answers raise no exception."""
-    if isinstance(answer, Failure):
-        return answer.reason
+    """Return why an answer from a client cannot be used; None if it can.
+
+    No answer raises an exception, and the reason is short whatever the client wrote.
+    """
     try:
-        if not isinstance(answer, question.answered_by):
-            return f"answered with {type(answer).__name__}, not {question.answered_by.__name__}"
-        return question.flaw(answer, size)
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
-        return f"answered with something malformed: {type(error).__name__}: {error}"
+        return None if (reason := _flaw(question, answer, size)) is None else clipped(reason)
+    except Exception as error:  # whatever an answer contains is a failure of its client
+        return clipped(f"answered with something malformed: {type(error).__name__}: {error}")
+
+
+def _flaw(question: Question, answer: Answer, size: int) -> str | None:
+    if isinstance(answer, Failure):
+        return answer.reason if isinstance(answer.reason, str) and answer.reason else "failed without a reason"
+    if not isinstance(answer, question.answered_by):
+        return f"answered with {type(answer).__name__}, not {question.answered_by.__name__}"
+    return misfit(answer) or question.flaw(answer, size)
 
 
 def flaw_of_vector(vector: Any, size: int) -> str | None:

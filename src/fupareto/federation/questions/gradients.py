@@ -1,5 +1,6 @@
 """Questions for losses and gradients at a model, and for losses along a direction."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,9 +10,12 @@ from torch import Tensor, nn
 from fupareto import parameters
 from fupareto.federation.local import batches, descend, logits_of, mean_loss, randomness
 from fupareto.federation.questions.base import Answer, Question, flaw_of_vector
+from fupareto.federation.questions.schema import Count, Numbers
 from fupareto.federation.request import Splits
 from fupareto.parameters import Layout
 from fupareto.tasks.losses import Loss
+
+ROUNDING = 1e-3  # by which rounding may take a loss below its lowest value
 
 
 @dataclass(frozen=True)
@@ -26,21 +30,22 @@ class LossAndGradient(Answer):
 
     loss: float
     gradient: Tensor
-    steps: int
+    steps: Count
 
 
 class GradientQuestion(Question, abstract=True):
     """Base class of questions that are answered by a loss and a gradient."""
 
     answered_by: ClassVar[type[Answer]] = LossAndGradient
+    loss: Loss
 
     def flaw(self, answer: LossAndGradient, size: int) -> str | None:
         """Return why the gradient, the loss or the number of steps cannot be used, or None."""
         if reason := flaw_of_vector(answer.gradient, size):
             return reason
-        if np.isfinite(answer.loss) and answer.steps >= 1:
-            return None
-        return f"answered with loss {answer.loss} after {answer.steps} steps"
+        if not (np.isfinite(answer.loss) and answer.steps >= 1):
+            return f"answered with loss {answer.loss} after {answer.steps} steps"
+        return flaw_of_losses((answer.loss,), self.loss)
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,7 @@ class PseudoGradient(GradientQuestion):
 class Losses(Answer):
     """One loss per trial step."""
 
-    losses: tuple[float, ...]
+    losses: Numbers
 
 
 @dataclass(frozen=True)
@@ -157,6 +162,14 @@ class TrialLosses(Question):
 
     def flaw(self, answer: Losses, size: int) -> str | None:
         """Return why the losses cannot be used, or None: there must be one per step."""
-        if np.array(answer.losses, np.float64).shape != (len(self.steps),):
+        if len(answer.losses) != len(self.steps):
             return f"answered {len(answer.losses)} losses for {len(self.steps)} trial steps"
-        return None
+        return flaw_of_losses(answer.losses, self.loss)
+
+
+def flaw_of_losses(values: Sequence[float], loss: Loss) -> str | None:
+    """Return why these cannot be values of the loss, or None; one that has diverged may be anything but a number."""
+    low = min((value for value in values if np.isfinite(value)), default=0.0)
+    if low < loss.lowest - ROUNDING:
+        return f"answered with a loss of {low:.3g}, where {loss.name} is never below {loss.lowest:g}"
+    return None

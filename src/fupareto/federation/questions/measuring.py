@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fupareto import parameters
 from fupareto.federation.local import batches
 from fupareto.federation.questions.base import NUMBERS, Answer, Question
+from fupareto.federation.questions.schema import MOST, Measured
 from fupareto.federation.request import Splits
 
 
@@ -17,16 +18,19 @@ from fupareto.federation.request import Splits
 class Evaluated(Answer):
     """Number of samples, correct predictions and mean cross-entropy by split."""
 
-    counts: dict[str, dict[str, float]]
+    counts: Measured
 
 
 @dataclass(frozen=True)
 class Evaluate(Question):
-    """Count correct predictions on the named splits; splits that a client does not have are left out.
+    """Count correct predictions on the named splits.
+
+    A client that answers without one of the splits, or on no samples, is missing: it was not measured.
 
     Attributes:
         w: The model (parameters,).
-        splits: Names of splits. ``clean|train`` stands for the first of the two that the client has.
+        splits: Names of splits. ``clean|train`` stands for the first of the two that the client has; a client
+            that does not have ``trigger?`` may leave it out.
     """
 
     answered_by: ClassVar[type[Answer]] = Evaluated
@@ -40,7 +44,7 @@ class Evaluate(Question):
         module.eval()
         counts = {}
         for names in self.splits:
-            name = next((name for name in names.split("|") if name in splits), None)
+            name = next((name for name in names.rstrip("?").split("|") if name in splits), None)
             if name is None:
                 continue
             x, y = splits[name]
@@ -54,11 +58,25 @@ class Evaluate(Question):
         return Evaluated(counts=counts)
 
     def flaw(self, answer: Evaluated, size: int) -> str | None:
-        """Return why the counts cannot be used, or None."""
-        for split, c in answer.counts.items():
-            if not 0 <= c["right"] <= c["samples"]:
-                return f"counted {c['right']} correct predictions in {c['samples']} samples of '{split}'"
-        return None
+        """Return why the counts cannot be used, or None: every split must have been measured, and no other."""
+        asked = {names.rstrip("?"): names for names in self.splits}
+        if extra := set(answer.counts) - {name for names in asked for name in names.split("|")}:
+            return f"answered with '{min(extra)}', which it was not asked for"
+        for names, written in asked.items():
+            found = [answer.counts[name] for name in names.split("|") if name in answer.counts]
+            if len(found) != 1 and not (written.endswith("?") and not found):
+                return f"answered without a measurement of '{names.replace('|', ' or ')}'"
+        return next((reason for split, c in answer.counts.items() if (reason := _miscounted(split, c))), None)
+
+
+def _miscounted(split: str, counts: dict[str, float]) -> str | None:
+    """Return why the counts of a split cannot be those of some samples, or None."""
+    right, samples = counts["right"], counts["samples"]
+    if not (0 <= right <= samples <= MOST) or {type(right), type(samples)} != {int}:
+        return f"counted {right} correct predictions in {samples} samples of '{split}'"
+    if not samples:
+        return f"answered with a measurement of '{split}' on no samples"
+    return None if type(counts["loss"]) in (int, float) else f"answered without the loss on '{split}'"
 
 
 @dataclass(frozen=True)
@@ -101,6 +119,8 @@ class Predict(Question):
         logits, labels = answer.logits, answer.labels
         if logits.dim() != 2 or tuple(labels.shape) != (len(logits),) or not len(logits):
             return f"answered with outputs of shape {tuple(logits.shape)} for labels of {tuple(labels.shape)}"
+        if logits.shape[1] < 2 or logits.dtype != torch.float32:
+            return f"answered with {logits.shape[1]} outputs per sample in {logits.dtype}"
         if not bool(torch.isfinite(logits).all()):
             return f"{NUMBERS} that are not finite"
         if labels.dtype != torch.int64 or not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[1]:

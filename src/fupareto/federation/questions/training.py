@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 from torch import Tensor, nn
 
 from fupareto import parameters
 from fupareto.federation.local import descend, logits_of, randomness
 from fupareto.federation.questions.base import Answer, Question, flaw_of_vector
+from fupareto.federation.questions.schema import Count
 from fupareto.federation.request import Splits
 from fupareto.tasks.losses import Loss
 
@@ -23,7 +23,7 @@ class Trained(Answer):
     """
 
     w: Tensor
-    size: int
+    size: Count
 
 
 class TrainingQuestion(Question, abstract=True):
@@ -35,7 +35,7 @@ class TrainingQuestion(Question, abstract=True):
         """Return why the model or the number of samples cannot be used, or None."""
         if reason := flaw_of_vector(answer.w, size):
             return reason
-        return None if 1 <= answer.size < np.inf else f"trained on {answer.size} samples"
+        return None if answer.size >= 1 else f"trained on {answer.size} samples"
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from fupareto.federation.collected import Local, Missing
 from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
 from fupareto.methods.base import State
+from fupareto.methods.fupareto.conduct import Watched, reviewed
 from fupareto.methods.fupareto.expansion import baseline_losses, expansion_hull
 from fupareto.methods.fupareto.objectives import Objectives
 from fupareto.methods.fupareto.options import FUParetoOptions
@@ -72,6 +73,8 @@ class FUParetoState(RenewState):
     ended: bool = False  # whether improvement after renewal has no further step
     answered: tuple[str, ...] = ()  # clients that answered with gradients at w, if none is missing
     vetoed: str = ""  # the client that rejected a trial step last; it is asked first
+    refused: int = 0  # consecutive searches without an accepted step, see conduct.py
+    distrusted: dict[str, str] = field(default_factory=dict)  # clients that are not asked any more, with the reason
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,11 @@ class FUPareto(FUParetoOptions):
             return self._end_renewal(self.renew.step(federation, state))
         keep = state.expand_next and state.sample
         state = dataclasses.replace(state, sample=keep or state.sampled(self.participation))
+        watched, smallest = Watched(federation, state.distrusted), self._eta(state) * 2.0**-self.s
         if state.stage == "recovered":
-            return self._end_recovery(self._recover(federation, state))
+            return self._end_recovery(reviewed(watched, state, self._recover(watched, state), smallest))
         unlearn = self._improve_renewed if self.renew else self._unlearn
-        return self._end_unlearning(federation, unlearn(federation, state))
+        return self._end_unlearning(watched, reviewed(watched, state, unlearn(watched, state), smallest))
 
     def _end_renewal(self, state: FUParetoState) -> FUParetoState:
         """Go on with improvement after the last round of renewal."""
@@ -267,7 +271,8 @@ class FUPareto(FUParetoOptions):
         self, state: FUParetoState, objectives: Objectives, direction: Array | None, steps: tuple[float, ...]
     ) -> Line | None:
         """Return the line to search; its seed is that of the gradients, so that dropout masks are the same."""
-        rule = Rule(self.beta, self.armijo, self.search_mode, state.stream("gradient"), self.expansion_fallback)
+        seed = state.stream("gradient")
+        rule = Rule(self.beta, self.armijo, self.search_mode, seed, self.expansion_fallback, self.quorum)
         return None if direction is None else Line(state.w, objectives, direction, steps, rule)
 
     def _moved(
@@ -290,6 +295,7 @@ class FUPareto(FUParetoOptions):
             "lr": self._eta(state),
             "step": found.accepted,
             "tried": list(found.tried),
+            **({"vetoes": found.vetoes} if found.vetoes else {}),
             "losses": dict(zip(answer.ids, answer.losses.tolist(), strict=True)),
             "cosines": found.cosines,
             "missing": {**answer.missing, **found.missing},

@@ -72,6 +72,7 @@ class FUParetoOptions(Method):
     gradient: Literal["full", "pseudo"] = "full"  # pseudo: of one local epoch
     batch_size: int = 200  # of pseudo-gradients
     participation: float = 1.0  # share of the retained clients that take part in a round
+    quorum: float = 1.0  # share of the clients that must accept a step; below 1 a minority is overruled
     beta: float = 1e-4  # of the sufficient decrease, eq. (6)
     armijo: Literal["descent", "printed"] = "descent"  # sign in eq. (6)
     search_mode: Literal["eval", "train"] = "eval"  # train: with dropout active
@@ -92,7 +93,7 @@ class FUParetoOptions(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         positive(rounds=self.rounds, lr=self.lr, batch_size=self.batch_size)
-        share(decay=self.decay, participation=self.participation)
+        share(decay=self.decay, participation=self.participation, quorum=self.quorum)
         if self.recovery_lr is not None:
             positive(recovery_lr=self.recovery_lr)
         if not 0 <= self.renewal <= 1:

@@ -4,12 +4,15 @@ In an improvement every client has a veto, and the search starts from an enlarge
 clients have a veto, and the rise of the retained clients' mean loss is limited.
 """
 
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fupareto.federation.collected import Missing, Trial
@@ -29,6 +32,7 @@ class Rule:
         mode: Mode of the module when losses are computed, "eval" or "train".
         seed: Seed of dropout in mode "train".
         fallback: What an expansion does if no step is accepted: take the best one, or skip.
+        quorum: Share of the clients that answered which must accept a step.
     """
 
     beta: float = 1e-4
@@ -36,6 +40,11 @@ class Rule:
     mode: str = "eval"
     seed: int = 0
     fallback: Literal["best", "skip"] = "best"
+    quorum: float = 1.0
+
+    def carried(self, accepted: NDArray[np.bool_]) -> bool:
+        """Return whether enough of the clients that answered accept a step."""
+        return bool(len(accepted)) and int(accepted.sum()) >= math.ceil(self.quorum * len(accepted) - 1e-9)
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,7 @@ class Found:
         missing: Clients that did not answer, with the reason.
         vetoed: The client that rejected a step last; it is asked first in the next search.
         harm: Factor by which the step raised the retained clients' mean loss above the baseline, if known.
+        vetoes: Steps that each client rejected. Where one veto is enough, only the first one counts.
     """
 
     direction: Tensor | None = None
@@ -105,6 +115,12 @@ class Found:
     missing: Missing = field(default_factory=dict)
     vetoed: str = ""
     harm: float | None = None
+    vetoes: dict[str, list[float]] = field(default_factory=dict)
+
+    def veto(self, ids: Iterable[str], step: float) -> None:
+        """Record the clients that rejected a step."""
+        for i in ids:
+            self.vetoes.setdefault(i, []).append(step)
 
 
 @dataclass(frozen=True)
@@ -135,9 +151,9 @@ def search_improvement(
     first: str = "",
     goals: Mapping[str, float] | None = None,
 ) -> Found:
-    """Search for the first step that every client accepts.
+    """Search for the first step that every client accepts, or as many as the quorum asks for.
 
-    One veto rejects a step, so the remaining clients are not asked about it.
+    Where one veto rejects a step, the remaining clients are not asked about it.
 
     Args:
         federation: The clients.
@@ -151,15 +167,17 @@ def search_improvement(
     limits = [np.concatenate([limit, list(goals.values())]) for limit in line.limits(positions)]
     found = Found(line.direction, cosines=line.objectives.cosines(line.coefficients), vetoed=first)
     by_client = [dict(zip(ids, limit.tolist(), strict=True)) for limit in limits]
-    rows = federation.losses(line.trial, {i: losses[i] for i in ids}, found.missing, by_client, first)
+    stop = by_client if line.rule.quorum == 1.0 else None  # where one veto is enough, nobody else is asked
+    rows = federation.losses(line.trial, {i: losses[i] for i in ids}, found.missing, stop, first)
     for step, limit, after in zip(line.steps, limits, rows, strict=False):
         found = replace(found, tried=(*found.tried, step))
         answered = ~np.isnan(after)
         rejected = answered & ~(np.isfinite(after) & (after <= limit))
-        if answered.any() and not rejected.any():
+        if line.rule.carried(~rejected[answered]):
             return replace(found, accepted=step)
         vetoes = [i for i, veto in zip(ids, rejected, strict=True) if veto]
         found = replace(found, vetoed=found.vetoed if found.vetoed in vetoes else next(iter(vetoes), found.vetoed))
+        found.veto(vetoes if stop is None else [i for i in vetoes if i == found.vetoed], step)
     return found
 
 
@@ -195,7 +213,9 @@ def search_expansion(
         if too_much or not answered.any():
             continue
         taken = replace(found, accepted=step, harm=harm)
-        if bool((np.isfinite(after) & (after <= acceptable))[answered].all()):
+        accepted = np.isfinite(after) & (after <= acceptable)
+        found.veto(itertools.compress(ids, answered & ~accepted), step)
+        if line.rule.carried(accepted[answered]):
             return taken
         change = float((after - before)[answered].sum())
         if change < lowest and line.rule.fallback == "best":

@@ -4,7 +4,8 @@
 #   certificates.sh DIR CLIENT...
 #
 # writes to DIR: ca.crt, server.crt, server.key   for the SuperLink (valid for localhost and 127.0.0.1), and
-#                CLIENT.key, CLIENT.key.pub       for the authentication of each SuperNode (EC P-384, OpenSSH format).
+#                CLIENT.key, CLIENT.key.pub       for the authentication of each SuperNode (EC P-384, OpenSSH format), and
+#                members.toml                     the membership file: which client is which key.
 # Existing files are kept, so clients can be added later.
 set -eu
 umask 077
@@ -24,3 +25,12 @@ fi
 for client; do
     [ -e "$dir/$client.key" ] || ssh-keygen -q -t ecdsa -b 384 -N "" -C "$client" -f "$dir/$client.key"
 done
+
+{
+    echo "# Which client is which key. Name this file in the run config: members=\"/absolute/path/of/members.toml\""
+    echo "[clients]"
+    for key in "$dir"/*.key.pub; do
+        client=$(basename "$key" .key.pub)
+        [ "$client" = "*" ] || echo "\"$client\" = \"$client.key.pub\""
+    done
+} > "$dir/members.toml"
