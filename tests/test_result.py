@@ -384,9 +384,9 @@ def test_training_settings_that_were_damaged_are_named(
     federation: fupareto.Federation, forgotten: fupareto.Result
 ) -> None:
     config = path_of(forgotten) / "config.toml"
-    text = config.read_text()
-    assert text.count("epochs = 1") == 1
-    config.write_text(text.replace("epochs = 1", "epochs = -1"))
+    before, training = config.read_text().split("[training]")
+    assert training.count("epochs = 1") == 1
+    config.write_text(f"{before}[training]{training.replace('epochs = 1', 'epochs = -1')}")
     relist(config.parent)
     with pytest.raises(UserError, match=r"config\.toml are damaged: epochs must be above 0"):
         fupareto.unlearn(federation, path_of(forgotten), ["c"], METHOD)

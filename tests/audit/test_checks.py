@@ -227,6 +227,15 @@ def test_a_mark_that_comes_back_refutes(own: float, retrained: float | None, tri
     assert "within 40 further rounds" in check.claim
 
 
+@pytest.mark.parametrize(("count", "words"), [(0, "0 further rounds"), (1, "1 further round"), (2, "2 further rounds")])
+def test_further_rounds_are_counted_in_words(count: int, words: str) -> None:
+    found = dormancy(0.02, None, 4000)
+    found["models"]["unlearned"]["worst_round"] = count
+    [check] = [c for c in checks(summary(), audit(dormancy=found), Thresholds()) if c.name == "lasting"]
+    assert check.text.startswith(f"after {words}, ")
+    assert Thresholds().claim("lasting", rounds=count).startswith(f"within {words} of training")
+
+
 @pytest.mark.parametrize(("own", "retrained", "expected"), [(0.7, 0.69, "shown"), (0.9, 0.7, "refuted")])
 def test_accuracy_that_comes_back_refutes(own: float, retrained: float, expected: str) -> None:
     run = without_mark(summary())

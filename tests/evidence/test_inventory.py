@@ -11,7 +11,8 @@ from fupareto import FedAvg, FUPareto, Request
 from fupareto.errors import UserError
 from fupareto.evidence import FAILED, certify, verify
 from fupareto.evidence.inventory import CARRIES, CLEAN, Artefact, covered, take
-from fupareto.evidence.purge import FILE, purge
+from fupareto.evidence.purge import purge
+from fupareto.evidence.purges import FILE
 from fupareto.run.directory import Run
 
 from .conftest import federation, model

@@ -158,7 +158,7 @@ def test_trouble_with_the_disk(run: Run, monkeypatch: pytest.MonkeyPatch, number
         lambda: run.save_state(state(2)),
         lambda: run.save_model("initial", {"w": torch.zeros(3)}),
         lambda: run.save_summary({}),
-        lambda: run.save_report(""),
+        lambda: run.save_report("<p>"),
     )
     for patched, name in ((os, "fsync"), (Path, "replace"), (os, "write")):
         with monkeypatch.context() as broken:

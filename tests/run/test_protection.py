@@ -21,7 +21,9 @@ from fupareto.run.directory import Run
 from manifests import relist
 
 CONFIG: dict[str, Any] = {"kind": "unlearn", "experiment": {"seed": 3}}
-SUMMARY = dict.fromkeys(("method", "dataset", "forget", "stages", "cost", "phases", "verdict"), "x")
+SUMMARY: dict[str, Any] = {"method": "x", "dataset": "x", "forget": [], "stages": {}, "cost": {}, "phases": {}}
+SUMMARY["verdict"] = "x"
+AUDIT: dict[str, Any] = {"membership": {"new": {"clients": {}}}, "exclusivity": {}, "verdict": {}}
 
 
 def record(number: int) -> dict[str, Any]:
@@ -249,7 +251,7 @@ def test_nothing_but_a_regular_file_is_replaced(tmp_path: Path) -> None:
 def test_stages_come_from_a_fixed_list(finished: Run, final: Any) -> None:
     (finished.path / "summary.json").write_text(json.dumps({**SUMMARY, "final": final}))
     relist(finished.path)
-    with pytest.raises(UserError, match=r"summary\.json is damaged: there is no stage"):
+    with pytest.raises(UserError, match=r"summary\.json is damaged: final: .* 'initial', 'unlearned' or 'recovered'"):
         _ = Run.open(finished.path).summary
     with pytest.raises(UserError, match="there is no stage"):
         finished.load_model("../secret/w")
@@ -291,10 +293,10 @@ def test_an_audit_that_was_cut_off_before_its_summary_is_none(finished: Run, mon
 
     monkeypatch.setattr(files, "put", cut)
     with pytest.raises(UserError, match="cannot write"):
-        finished.save_results(SUMMARY, {"membership": {"new": 1}, "exclusivity": {}, "verdict": {}})
+        finished.save_results(SUMMARY, AUDIT)
     monkeypatch.undo()
     run = Run.open(finished.path)
     assert run.audit is None
     assert run.summary["final"] == "initial"
-    run.save_results(SUMMARY, {"membership": {"new": 1}, "exclusivity": {}, "verdict": {}})
-    assert (Run.open(finished.path).audit or {})["membership"] == {"new": 1}
+    run.save_results(SUMMARY, AUDIT)
+    assert (Run.open(finished.path).audit or {})["membership"] == AUDIT["membership"]

@@ -65,7 +65,7 @@ class Thresholds:
             rounds: Further rounds of training, for the check "lasting".
         """
         asr = share(self.asr if limit is None else limit)
-        further = "after further rounds" if rounds is None else f"within {rounds} further rounds"
+        further = "after further rounds" if rounds is None else f"within {further_rounds(rounds)}"
         later = f"{further} of training among the retained clients"
         return {
             "forgotten": f"the mark of every forget client works in at most {asr} of all tries",
@@ -94,3 +94,8 @@ def points(value: float) -> str:
 def share(value: float | None) -> str:
     """Return a share as a percentage."""
     return "an unknown share" if value is None else f"{100 * value:.1f}%"
+
+
+def further_rounds(count: int) -> str:
+    """Return a number of further rounds in words."""
+    return f"{count} further round{'' if count == 1 else 's'}"

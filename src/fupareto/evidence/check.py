@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fupareto.errors import UserError
-from fupareto.evidence import purge, reading, schema
+from fupareto.evidence import purges, reading, schema
 from fupareto.evidence.findings import FAILED, NOT_CHECKED, OK, Finding, pairs, word
 from fupareto.evidence.remeasure import TOLERANCE, compare
 from fupareto.tally import tally_of
@@ -43,7 +43,7 @@ def verify(
             *_files(certificate, where),
             *_copies(certificate, where),
             *_chain(certificate, path, previous),
-            *purge.findings(where),
+            *purges.findings(where),
             *(compare(certificate, *again, tolerance) if again else [NOT_MEASURED]),
             NOT_SIGNED,
         ]

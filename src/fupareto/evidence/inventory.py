@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from fupareto.errors import UserError
-from fupareto.evidence import reading
+from fupareto.evidence import purges, reading
 from fupareto.run.directory import Run
 from fupareto.run.storage import CHECKPOINT, DOCUMENTS, MODELS
 from fupareto.vocabulary import RETRAINED, SECOND, STAGES
 
 CARRIES, NAMES, CLEAN = "carries", "names", "clean"
-OWN = {*DOCUMENTS, *MODELS, "manifest.json", "certificate.json", "purges.jsonl", "demo.json", ".lock"}
+OWN = {*DOCUMENTS, *MODELS, "manifest.json", "certificate.json", purges.FILE, "demo.json", ".lock"}
 NESTED = ("training", RETRAINED, SECOND)  # runs that belong to the run whose directory they are in
 Asked = Mapping[str, Any]  # content of request.json
 
@@ -188,7 +188,7 @@ def _of(one: Found, requests: Mapping[str, Asked], settled: bool, starts: set[st
         yield _artefact(state, [state], tuple(requests), "the state of a run that dealt with them", one.run.finished)
     yield from _history(one.path / "history", tuple(requests), settled)
     yield from _shadows(one, requests, settled)
-    documents = [one.path / n for n in (*DOCUMENTS, "certificate.json", "purges.jsonl") if (one.path / n).is_file()]
+    documents = [one.path / n for n in (*DOCUMENTS, "certificate.json", purges.FILE) if (one.path / n).is_file()]
     why = "ids, row numbers and measurements by client; kept as evidence"
     yield Artefact(one.path, tuple(documents), NAMES, tuple(requests), why, False, _size(documents))
 

@@ -7,7 +7,7 @@ from fupareto.audit import intervals
 from fupareto.audit.checking.base import Check, at_most, few, mean, signed, span, together, unheard
 from fupareto.audit.exclusivity import compared
 from fupareto.audit.intervals import Pair
-from fupareto.audit.thresholds import Thresholds, share
+from fupareto.audit.thresholds import Thresholds, further_rounds, share
 from fupareto.vocabulary import RETRAINED
 
 MARGIN = 0.03  # by which a mark may work more often than from a retrained model
@@ -51,7 +51,7 @@ def lasting(summary: Mapping[str, Any], audit: Mapping[str, Any], missing: list[
     if doubt := _undecidable(first, missing, limits):
         return Check("lasting", claim, "open", doubt, own["worst"], limit)
     rates = {i: (c["value"], c["samples"] or 0) for i, c in own["clients"].items()}
-    return _marked("lasting", claim, rates, limit, base, f"after {own['worst_round']} further rounds, ")
+    return _marked("lasting", claim, rates, limit, base, f"after {further_rounds(own['worst_round'])}, ")
 
 
 def _unmeasured(summary: Mapping[str, Any], own: Mapping[str, Any], measure: str) -> set[str]:
