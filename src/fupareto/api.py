@@ -97,6 +97,8 @@ def train(
     """
     start = began(federation, w0)
     method, label = chosen(method, FedAvg, start.training)
+    if start.earlier is not None and start.earlier.divides:  # nobody trains on samples that were forgotten
+        federation = federation.divided(Request().after(start.earlier))
     settings = _settings(federation, method, label, start, seed, out)
     settings = dataclasses.replace(settings, resume=resume, measure_every=measure_every, progress=_watched(watch))
     return learn(federation, start, method, settings, record=record, keep=keep)
@@ -140,7 +142,7 @@ def unlearn(
     request = _request(forget)
     start = began(federation, w0)
     method, label = chosen(method, FUPareto, start.training)
-    request = dataclasses.replace(request, left=tuple(dict.fromkeys((*start.left, *request.left))))
+    request = request if start.earlier is None else request.after(start.earlier)
     federation = federation.divided(request)
     settings = _settings(federation, method, label, start, seed, out)
     settings = dataclasses.replace(settings, resume=resume, measure_every=measure_every, progress=_watched(watch))

@@ -204,7 +204,8 @@ class Result:
         outcome = self.outcome
         with outcome.federation.session():
             numbers = summarise(outcome.federation, self._models, outcome.sides, self.rounds, outcome.part)
-        return {"format": 1, **self.facts, "created": self.facts.get("created", created), **numbers}
+            bound = {"data": outcome.federation.digests(), "frozen": outcome.federation.layout.frozen()}
+        return {"format": 1, **self.facts, "created": self.facts.get("created", created), **numbers, **bound}
 
     def _attacked(
         self,

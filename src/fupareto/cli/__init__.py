@@ -6,7 +6,22 @@ from typing import Annotated
 
 import typer
 
-from fupareto.cli import audit, bench, certify, compare, data, demo, init, methods, report, train, unlearn, verify
+from fupareto.cli import (
+    audit,
+    bench,
+    certify,
+    compare,
+    data,
+    demo,
+    init,
+    keys,
+    methods,
+    report,
+    requests,
+    train,
+    unlearn,
+    verify,
+)
 from fupareto.errors import UserError
 
 app = typer.Typer(
@@ -22,6 +37,15 @@ data_app = typer.Typer(help="List data sets and download them.", no_args_is_help
 data_app.command("list")(data.list_)
 data_app.command("get")(data.get)
 app.add_typer(data_app, name="data")
+keys_app = typer.Typer(help="Make keys that sign certificates, and show public ones.", no_args_is_help=True)
+keys_app.command("make")(keys.make)
+keys_app.command("show")(keys.show)
+app.add_typer(keys_app, name="keys")
+requests_app = typer.Typer(help="Keep the ledger of erasure requests, and answer them.", no_args_is_help=True)
+for command in (requests.open_, requests.add, requests.list_, requests.show, requests.answer, requests.adopt):
+    requests_app.command(command.__name__.rstrip("_"))(command)
+requests_app.command("letter")(requests.letter)
+app.add_typer(requests_app, name="requests")
 
 
 def _version(wanted: bool) -> None:

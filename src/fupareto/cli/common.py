@@ -24,6 +24,7 @@ Root = Annotated[
     Path | None,
     typer.Option("--data", help="Directory of the data sets.", show_default="$FUPARETO_DATA or ~/.cache/fupareto/data"),
 ]
+Key = Annotated[Path | None, typer.Option(envvar="FUPARETO_KEY", help="Private key that signs (fupareto keys make).")]
 Device = Annotated[str, typer.Option(help="Device on which the clients compute: cpu, or cuda (untested).")]
 
 

@@ -71,31 +71,3 @@ def hash_file(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
-
-
-def hash_model(where: Path, stage: str) -> dict[str, str]:
-    """Return what identifies a model: its file, and apart from the file's metadata its weights and their layout.
-
-    The same weights are another file as the initial model of the next run: a safetensors file says in its header what
-    stage it is. ``layout`` is the header without such metadata (names, types, shapes), ``weights`` that and the
-    numbers.
-    """
-    path = where / f"{stage}.safetensors"
-    try:
-        with path.open("rb") as file:
-            size = file.read(8)
-            if (length := int.from_bytes(size, "little")) > LARGEST:
-                raise ValueError("its header is too long")
-            header = file.read(length)
-            tensors = json.loads(header)
-            layout = canonical({name: about for name, about in tensors.items() if name != "__metadata__"})
-            whole, weights = hashlib.sha256(size + header), hashlib.sha256(layout)
-            while chunk := file.read(2**20):
-                whole.update(chunk)
-                weights.update(chunk)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise UserError(f"the model {path} is damaged: {error}") from error
-    hashes = {"sha256": whole.hexdigest(), "weights": weights.hexdigest(), "layout": sha256(layout)}
-    return {"stage": stage, "file": path.name, **hashes}

@@ -1,6 +1,7 @@
 """Runs from an experiment file: its federation and request, training, unlearning and audit."""
 
 from fupareto.experiment.audit import audit, examine, retrain_into
+from fupareto.experiment.requests import how, replay
 from fupareto.experiment.setting import default_request, federation, forgetter, stored_experiment
 from fupareto.experiment.train import train
 from fupareto.experiment.unlearn import unlearn
@@ -13,7 +14,9 @@ __all__ = [
     "examine",
     "federation",
     "forgetter",
+    "how",
     "no_progress",
+    "replay",
     "retrain_into",
     "stored_experiment",
     "train",

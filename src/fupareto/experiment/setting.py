@@ -1,6 +1,6 @@
 """Federation, request and method of an experiment file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ from torch import Tensor
 from fupareto import data, models, parameters
 from fupareto.config import Experiment, validate
 from fupareto.errors import UserError
-from fupareto.federation import Request, SimulatedFederation
+from fupareto.federation import Federation, Request, SimulatedFederation
+from fupareto.federation.wrappers import Without
 from fupareto.methods import Method
 from fupareto.methods.registry import find, kind
 from fupareto.randomness import stream
@@ -86,6 +87,11 @@ def federation(
     model = build(experiment.seed)
     engine = SimulatedFederation(model, {i: c.splits for i, c in clients.items()}, workers, build, device)
     return engine.divided(request) if request else engine, parameters.read(model).to(engine.device)
+
+
+def reachable(engine: Federation, gone: Sequence[str]) -> Federation:
+    """Return the federation in which some clients can no longer be reached."""
+    return Without(engine, gone) if gone else engine
 
 
 def _marked(experiment: Experiment) -> tuple[str, ...]:

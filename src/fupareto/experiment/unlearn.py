@@ -1,14 +1,21 @@
 """Answer to a request against the model of a run that was made from an experiment file."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fupareto import api
 from fupareto.config import Experiment
 from fupareto.errors import UserError
-from fupareto.experiment.setting import default_request, facts, federation, forgetter, stored_experiment
+from fupareto.experiment.setting import (
+    default_request,
+    facts,
+    federation,
+    forgetter,
+    reachable,
+    stored_experiment,
+)
 from fupareto.federation import Request
 from fupareto.methods.sequential import Sequential
 from fupareto.result import Model, began
@@ -31,13 +38,15 @@ def unlearn(
     device: str = "cpu",
     progress: Progress = no_progress,
     attack: bool = True,
+    gone: Sequence[str] = (),
 ) -> Run:
     """Answer a request against the final model of a finished run.
 
     After a training run that is its model; after another request it is the model that was kept, and those who were
     forgotten take part no more. What is not said is taken from the experiment file; options given here are added to
     the file's when the method, whatever its preset, is the file's. With ``sequential`` the clients are forgotten one
-    after the other. ``attack`` audits the models before the run counts as finished.
+    after the other. ``attack`` audits the models before the run counts as finished. ``gone`` are clients that can no
+    longer be reached: nobody asks them, and what concerns them is unverified.
     """
     parent = Run.open(trained)
     experiment = stored_experiment(parent, f'fupareto.unlearn(federation, "{trained}", forget=[...], out="{out}")')
@@ -57,6 +66,7 @@ def unlearn(
         device=device,
         progress=progress,
         attack=attack,
+        gone=gone,
     )
 
 
@@ -66,8 +76,7 @@ def _next(parent: Run, experiment: Experiment, request: Request | None) -> Reque
         return request or default_request(experiment)
     if request is None:
         raise UserError(f"{parent.path} has already answered a request; name the clients to forget next with --clients")
-    earlier = Request.from_json(parent.request)
-    return dataclasses.replace(request, left=(*earlier.left, *earlier.clients))
+    return request.after(Request.from_json(parent.request))
 
 
 def answer(
@@ -86,13 +95,14 @@ def answer(
     progress: Progress = no_progress,
     seed: int | None = None,
     attack: bool = True,
+    gone: Sequence[str] = (),
 ) -> Run:
     """Run a method from the model ``w0`` to its end, measure and audit; ``seed`` is the experiment's unless given."""
     asked = forgetter(experiment, chosen, options)
     method = Sequential(asked, len(request.clients)) if sequential else asked
     if not request.partial:
         request.sides([str(i) for i in range(experiment.partition.clients)])
-    engine, _ = federation(experiment, request, root, device=device)
+    engine = reachable(federation(experiment, request, root, device=device)[0], gone)
     start = began(engine, w0)
     config = {
         "kind": "unlearn",
@@ -100,6 +110,7 @@ def answer(
         "method": {"name": chosen, **dataclasses.asdict(method)},
         "trained": str(start.source) if start.source else None,
         "versions": versions(),
+        **({"gone": list(gone)} if gone else {}),
         **({} if seed is None else {"seed": seed}),
     }
     settings = Settings(

@@ -5,6 +5,8 @@
     rounds.jsonl           one line per round
     initial.safetensors    unlearned.safetensors    recovered.safetensors
     checkpoint/state.safetensors   the last complete state
+    replay/                states of some rounds, from which they can be computed again (replay.py)
+    earlier.json           what earlier requests forgot, measured again (runs that answer requests of a ledger)
     summary.json  audit.json  report.html      the result
 
 A round is complete once its checkpoint is written. Lines of ``rounds.jsonl`` after the round of the checkpoint belong
@@ -180,6 +182,25 @@ class Run:
         self._write("rounds.jsonl", b"".join(json.dumps(record).encode() + b"\n" for record in kept))
         return state
 
+    def save_replay(self, round_: int, state: Any, after: Tensor) -> None:
+        """Keep the state before a round, and the model after it, for a replay."""
+        self._mkdir(self.path / "replay")
+        self._write(f"replay/{round_:05}.safetensors", serial.to_bytes(state))
+        self._write(f"replay/{round_:05}.after.safetensors", safetensors.torch.save({"w": after.cpu().contiguous()}))
+
+    def has_replay(self, round_: int) -> bool:
+        """Return whether the state before a round was kept."""
+        return (self.path / f"replay/{round_:05}.after.safetensors").is_file()
+
+    def load_replay(self, round_: int, cls: type[T]) -> tuple[T, Tensor]:
+        """Return the state before a round, and the model after it."""
+        name = f"replay/{round_:05}"
+        try:
+            state = serial.from_bytes({cls.__name__: cls}, self._read(f"{name}.safetensors"))
+            return state, safetensors.torch.load(self._read(f"{name}.after.safetensors"))["w"]
+        except (ValueError, KeyError, safetensors.SafetensorError) as error:
+            raise UserError(f"the state {self.path / name}.safetensors is damaged: {error}") from error
+
     # Models and results ------------------------------------------------------------------------------------------
 
     def save_model(self, stage: str, tensors: Mapping[str, Tensor]) -> None:
@@ -210,6 +231,10 @@ class Run:
         if audit is not None:
             self.save_audit(audit)
         self.save_summary(summary)
+
+    def save_earlier(self, earlier: Mapping[str, Any]) -> None:
+        """Write what earlier requests forgot, measured on this run's model."""
+        self._write("earlier.json", json.dumps(earlier, indent=2, allow_nan=False).encode() + b"\n")
 
     def save_report(self, html: str) -> Path:
         """Write the report and return its path."""

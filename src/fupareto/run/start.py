@@ -33,17 +33,22 @@ class Start:
 
     Attributes:
         w: Vector of the model.
-        left: Clients that the model has already forgotten; they no longer take part.
+        earlier: What the model has already forgotten, as a request; None for nothing.
         history: Recorded history of its training, for methods that need it.
         training: Settings of its training; None where they are not known.
         source: Run directory that the model comes from; None where there is none.
     """
 
     w: Tensor
-    left: tuple[str, ...] = ()
+    earlier: Request | None = None
     history: History | None = None
     training: FedAvg | None = None
     source: Path | None = None
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Clients that the model has already forgotten as wholes; they no longer take part."""
+        return () if self.earlier is None else (*self.earlier.left, *self.earlier.clients)
 
 
 def start_from(layout: Layout, w0: Any, what: str = "w0") -> Start:
@@ -107,18 +112,9 @@ def training_of(place: Place) -> FedAvg | None:
 
 def _after(layout: Layout, place: Place) -> Start:
     """Return the start from a finished run: its final model, its history and the clients that it has forgotten."""
-    w, left = kept_model(layout, place), tuple[str, ...]()
-    if not place.trains:
-        earlier = Request.from_json(place.request)
-        if earlier.partial:
-            raise UserError(
-                f"cannot start from {place.path}, which forgot {earlier.words()}: only a run that forgot whole clients "
-                "can be followed by another request. Remove these data from the federation, and start from the "
-                ".safetensors file of the run"
-            )
-        left = (*earlier.left, *earlier.clients)
+    earlier = None if place.trains else Request.from_json(place.request)
     history = None if place.path is None else History.open(place.path / "history")
-    return Start(w, left, history, training_of(place), place.path)
+    return Start(kept_model(layout, place), earlier, history, training_of(place), place.path)
 
 
 def _file(path: Path) -> dict[str, Tensor]:

@@ -1,6 +1,7 @@
 """Questions that a server can ask a client, with the client-side answers and their checks."""
 
 from fupareto.federation.questions.base import ANSWERS, QUESTIONS, Answer, Failure, Question, diverged, flaw
+from fupareto.federation.questions.digest import Digest, Digested
 from fupareto.federation.questions.fedau import TrainHead
 from fupareto.federation.questions.fededitor import Edit
 from fupareto.federation.questions.fupga import TrainWithin
@@ -12,6 +13,8 @@ __all__ = [
     "ANSWERS",
     "QUESTIONS",
     "Answer",
+    "Digest",
+    "Digested",
     "Edit",
     "Evaluate",
     "Evaluated",

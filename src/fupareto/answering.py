@@ -1,0 +1,193 @@
+"""Answers to requests of a ledger: unlearn, audit, measure earlier requests again, certify, and append.
+
+The same for runs from experiment files, from Python and over Flower: what differs is in :class:`How`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fupareto import api
+from fupareto.audit.measure import measure
+from fupareto.errors import UserError
+from fupareto.evidence import Ledger, certify, models, reading, schema
+from fupareto.evidence.keys import Signer
+from fupareto.evidence.ledger import Asked, Entry, combined
+from fupareto.federation import Federation, Request
+from fupareto.methods import Method
+from fupareto.run.directory import Run
+from fupareto.run.start import start_from
+
+BACK = 0.05  # rise of the attack success rate, or of forget accuracy, from which a forgotten request counts as back
+RUNS = "runs"
+
+
+@dataclass(frozen=True)
+class How:
+    """How requests of a federation are answered.
+
+    Attributes:
+        unlearn: Function of the model in force, the run directory to write, the request and the clients that are gone;
+            it returns the run, finished and audited.
+        federation: Function of a request and of the clients that are gone; it returns the federation, divided for the
+            request.
+        signer: Key of the operator.
+    """
+
+    unlearn: Callable[[Path, Path, Request, Sequence[str]], Run]
+    federation: Callable[[Request, Sequence[str]], Federation]
+    signer: Signer | None = None
+
+
+def with_federation(
+    federation: Federation, method: Method | str | None = None, signer: Signer | None = None, **audit: Any
+) -> How:
+    """Return how requests are answered with a federation from Python or over Flower.
+
+    Args:
+        federation: All clients.
+        method: Unlearning method; by default FUPareto.
+        signer: Key of the operator.
+        **audit: Options of :meth:`Result.audit`, such as ``retrain``.
+    """
+
+    def unlearn(start: Path, out: Path, request: Request, gone: Sequence[str]) -> Run:
+        result = api.unlearn(federation, start, request, method, out=out, resume=True)
+        if result.place.audit is None:
+            result.audit(**audit)
+        return Run.open(out)
+
+    return How(unlearn, lambda request, gone: federation.divided(request), signer)
+
+
+def begin(path: Path, run: Path, signer: Signer | None = None) -> Ledger:
+    """Begin the ledger of a federation with the model of a finished run.
+
+    Args:
+        path: Directory of the ledger.
+        run: The run, a training or an unlearning.
+        signer: Key of the operator.
+    """
+    return Ledger.create(path, run, _facts(Run.open(run)), signer)
+
+
+def _facts(place: Run) -> dict[str, Any]:
+    if not place.finished:
+        raise UserError(f"{place.path} is not finished; continue it with --resume first")
+    summary = place.summary
+    weights = models.digests(place.path / f"{summary['final']}.safetensors")["weights"]
+    return {"federation": schema.federation(summary, place.config), "weights": weights}
+
+
+def answer(ledger: Ledger, numbers: Sequence[int], how: How) -> Entry:
+    """Answer open requests together, from the model in force; an interrupted answer is continued.
+
+    Args:
+        ledger: The ledger.
+        numbers: Numbers of the requests.
+        how: How they are answered.
+
+    Returns:
+        The entry of the answer.
+    """
+    asked = [ledger.request(number) for number in sorted(set(numbers))]
+    if not asked:
+        raise UserError("name the requests to answer; see: fupareto requests list")
+    if done := [one.number for one in asked if one.answer]:
+        raise UserError(f"request {done[0]} is answered already; see: fupareto requests show {done[0]}")
+    request = Request.from_json(combined(asked)).after(forgotten(ledger))
+    out = ledger.path / RUNS / "-".join(str(one.number) for one in asked)
+    gone = [i for one in asked for i in one.gone]
+    run = how.unlearn(ledger.run_of(ledger.in_force), out, request, gone)
+    summary = run.summary
+    if not (run.path / "certificate.json").exists():
+        found = remeasured(ledger, run.path / f"{summary['final']}.safetensors", how)
+        if found:
+            run.save_earlier(found)
+    before = ledger.answers
+    previous = ledger.certificate_of(before[-1]) if before else None
+    path = certify(run.path, previous=previous, signer=how.signer, requests=[_named(one) for one in asked])
+    certificate, data = schema.read_certificate(path)
+    facts = {
+        "requests": [one.number for one in asked],
+        "run": ledger.relative(run.path),
+        "certificate": reading.sha256(data),
+        "weights": certificate["kept"]["weights"],
+        "status": certificate["status"],
+        "verdict": certificate["verdict"],
+        "checks": summary.get("checks"),
+        "method": summary["method"],
+        "earlier": certificate["earlier"],
+    }
+    return ledger.answer(facts, how.signer)
+
+
+def _named(asked: Asked) -> dict[str, Any]:
+    """Return how a certificate names a request of the ledger."""
+    entry = asked.entry
+    dates = {key: entry[key] for key in ("received", "deadline")}
+    return {"number": asked.number, "sha256": entry.sha256, **dates}
+
+
+def adopt(ledger: Ledger, model: Path, how: How, note: str = "") -> Entry:
+    """Record that another model is in use from now on, and measure on it what was forgotten earlier.
+
+    Args:
+        ledger: The ledger.
+        model: A finished run, or a .safetensors file.
+        how: How the federation is reached.
+        note: Where the model comes from.
+    """
+    file = model / f"{Run.open(model).summary['final']}.safetensors" if model.is_dir() else model
+    weights = models.digests(file)["weights"]
+    found = remeasured(ledger, file, how)
+    facts = {"run": ledger.relative(model), "weights": weights, "note": note, "earlier": found}
+    return ledger.adopt(facts, how.signer)
+
+
+def forgotten(ledger: Ledger) -> Request:
+    """Return everything that was forgotten so far, as what has left."""
+    found = Request()
+    for entry in ledger.answers:
+        found = Request().after(Request.from_json(Run.open(ledger.run_of(entry)).request)).after(found)
+    return found
+
+
+def remeasured(ledger: Ledger, model: Path, how: How) -> dict[str, Any]:
+    """Measure a model on what each answered request forgot; by number of the request.
+
+    A request is *held* if the model knows no more of it than when it was answered, *back* if its attack success rate
+    or, where there is no mark, its accuracy on the forgotten data has risen by more than 0.05, and *unknown* if it
+    cannot be measured any more.
+    """
+    found = {}
+    for entry in ledger.answers:
+        run = Run.open(ledger.run_of(entry))
+        request = Request.from_json(run.request)
+        gone = [i for number in entry["requests"] for i in ledger.request(number).gone]
+        federation = how.federation(request, gone)
+        w = start_from(federation.layout, model, "model").w.to(federation.device)
+        found[",".join(map(str, entry["requests"]))] = _compared(federation, w, request, run.summary)
+    return found
+
+
+def _compared(federation: Federation, w: Tensor, request: Request, then: Mapping[str, Any]) -> dict[str, Any]:
+    forget, _ = request.sides(federation.ids)
+    with federation.session():
+        now, missing = measure(federation, w, w, forget, ())
+    before = then["stages"][then["final"]]
+    marked = now["asr"] is not None and before["asr"] is not None
+    key, words = ("asr", "its mark works in") if marked else ("forget_acc", "accuracy on its data is")
+    numbers = {"asr": now["asr"], "forget_acc": now["forget_acc"]}
+    held = {"asr": before["asr"], "forget_acc": before["forget_acc"]}
+    result: dict[str, Any] = {**numbers, "then": held}
+    if now[key] is None or before[key] is None or any(i in missing for i in forget):
+        why = next(iter(missing.values()), "there is nothing to compare with")
+        return {**result, "result": "unknown", "text": f"It could not be measured again: {why}."}
+    back = now[key] > before[key] + BACK
+    change = f"{words} {100 * now[key]:.1f}%, {100 * before[key]:.1f}% when it was answered"
+    text = f"It has come back: {change}." if back else f"It is still forgotten: {change}."
+    return {**result, "result": "back" if back else "held", "text": text}
