@@ -87,7 +87,8 @@ def train(
         seed: Seed of all random choices.
         out: Run directory to write; by default the run is kept in memory.
         resume: Continue the run in ``out``.
-        record: Unlearning methods (federaser, fupga, fedau) whose training history is recorded in the run directory.
+        record: Unlearning methods (federaser, fupga, fedau, rewind, ridge) whose training history is recorded in the
+            run directory.
         keep: Number of rounds whose local models are recorded for FedEraser.
         measure_every: Rounds between measurements of the model; 0 measures only the last one.
         watch: Function that is called with the record of every round.
@@ -211,7 +212,8 @@ def learn(
             "federation without them"
         )
     heads = (about.clients if about else federation.ids) if "fedau" in record else ()
-    plan = Plan(tuple(dict.fromkeys(record)), federation.ids, method.budget, keep, heads, settings.seed)
+    going_on = start.source is not None
+    plan = Plan(tuple(dict.fromkeys(record)), federation.ids, method.budget, keep, heads, settings.seed, going_on)
     outcome = execute.train(federation, start, method, settings, about=about, plan=plan)
     return _ended(Result(outcome, None, settings.seed, settings.facts), settings)
 

@@ -76,6 +76,7 @@ class Training(_Section):
         epochs: Local epochs per round.
         batch_size: Local batch size.
         participation: Share of the clients that train in a round.
+        method: fedavg, or ridge: a last layer from sums of features, which forgets exactly.
         record: Unlearning methods whose training history is recorded.
         keep: Number of rounds that are recorded for FedEraser.
     """
@@ -86,7 +87,8 @@ class Training(_Section):
     epochs: int = Field(1, gt=0)
     batch_size: int = Field(20, gt=0)
     participation: float = Field(1.0, gt=0, le=1)
-    record: list[Literal["federaser", "fupga", "fedau"]] = []
+    method: Literal["fedavg", "ridge"] = "fedavg"
+    record: list[Literal["federaser", "fupga", "fedau", "rewind", "ridge"]] = []
     keep: int = Field(100, gt=0)
 
 

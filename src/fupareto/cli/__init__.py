@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fupareto.cli import (
+    attest,
     audit,
     bench,
     certify,
@@ -30,7 +31,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for module in (demo, init, train, unlearn, audit, certify, verify, report, compare, bench, methods):
+for module in (demo, init, train, unlearn, audit, certify, attest, verify, report, compare, bench, methods):
     name = module.__name__.rpartition(".")[2]
     app.command(name, cls=getattr(module, "Command", None))(getattr(module, name))
 data_app = typer.Typer(help="List data sets and download them.", no_args_is_help=True)

@@ -42,17 +42,19 @@ def _receipts(certificate: Mapping[str, Any], path: Path, trusted: Trusted) -> I
     for one in signing.own_receipts(path, trusted):
         found[str(one.statement["predicate"]["client"])] = one.statement["predicate"]
     for client, said in found.items():
-        yield _receipt(certificate, client, said)
-    receipts = sum(one.get("payloadType") == signing.PAYLOAD for one in signing.envelopes(path)) - 1
-    if receipts > len(found):
-        text = (
-            f"{receipts - len(found)} more receipts are not signed by a trusted key of their client ({CLIENT}ID.pub)."
-        )
-        yield Finding(NOT_CHECKED, "receipts", text)
+        yield _receipt(certificate, reading.hash_file(path), client, said)
+    everyone = [signing.opened(one, trusted, str(path)).statement for one in signing.envelopes(path)]
+    receipts = {str(one["predicate"].get("client")) for one in everyone if one.get("predicateType") == signing.RECEIPT}
+    if strange := sorted(receipts - found.keys()):
+        who = ", ".join(map(word, strange))
+        text = f"Receipts of {who} are not signed by a trusted key of that client ({CLIENT}ID.pub)."
+        yield Finding(FAILED, "receipts", text)
 
 
-def _receipt(certificate: Mapping[str, Any], client: str, said: Mapping[str, Any]) -> Finding:
+def _receipt(certificate: Mapping[str, Any], nonce: str, client: str, said: Mapping[str, Any]) -> Finding:
     about, summary = f"receipt.{word(client)}", certificate["summary"]
+    if said.get("nonce") != nonce:
+        return Finding(FAILED, about, f"The receipt of client {word(client)} is for another certificate.")
     if said.get("weights") != certificate["kept"]["weights"]:
         return Finding(FAILED, about, f"Client {word(client)} measured another model than the one to keep.")
     held = summary.get("data")

@@ -25,6 +25,7 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 CERTIFICATE = "urn:fupareto:certificate:v2"
 RECEIPT = "urn:fupareto:receipt:v1"
 SUFFIX = ".intoto.jsonl"
+VIRTUAL = "/forget"  # of a client's part that is to be forgotten, which its owner signs for
 
 
 def pae(kind: str, payload: bytes) -> bytes:
@@ -149,5 +150,5 @@ def own_receipts(certificate: Path, trusted: Trusted) -> list[Signed]:
         one
         for one in found
         if one.statement.get("predicateType") == RECEIPT
-        and key_name(str(one.statement["predicate"].get("client"))) in one.by
+        and key_name(str(one.statement["predicate"].get("client")).removesuffix(VIRTUAL)) in one.by
     ]

@@ -1,7 +1,7 @@
 """Runs from an experiment file: its federation and request, training, unlearning and audit."""
 
 from fupareto.experiment.audit import audit, examine, retrain_into
-from fupareto.experiment.requests import how, replay
+from fupareto.experiment.requests import how, replay, stored
 from fupareto.experiment.setting import default_request, federation, forgetter, stored_experiment
 from fupareto.experiment.train import train
 from fupareto.experiment.unlearn import unlearn
@@ -18,6 +18,7 @@ __all__ = [
     "no_progress",
     "replay",
     "retrain_into",
+    "stored",
     "stored_experiment",
     "train",
     "unlearn",

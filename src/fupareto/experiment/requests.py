@@ -4,23 +4,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fupareto import parse
-from fupareto.answering import How
-from fupareto.errors import UserError
-from fupareto.evidence import FAILED, NOT_CHECKED, OK, Finding, Ledger
+from fupareto.answering import How, replayed
+from fupareto.evidence import Finding, Ledger
 from fupareto.evidence.keys import Signer
 from fupareto.experiment.audit import examine
 from fupareto.experiment.setting import federation, reachable, stored_experiment
 from fupareto.experiment.unlearn import answer
 from fupareto.federation import Federation, Request
-from fupareto.federation.history import History
-from fupareto.federation.recording import WithHistory
-from fupareto.methods.registry import find
-from fupareto.run import replay as replaying
+from fupareto.result import Result
 from fupareto.run.directory import Run
 from fupareto.run.execute import Progress, no_progress
-
-LEVELS = {replaying.BITS: OK, replaying.CLOSE: OK, replaying.WRONG: FAILED, replaying.UNKNOWN: NOT_CHECKED}
 
 
 def how(
@@ -80,26 +73,18 @@ def replay(run: Path, rounds: str, root: Path | None = None) -> list[Finding]:
         rounds: Numbers of rounds, separated by commas, or ``all`` for those whose states are kept.
         root: Directory of the data sets.
     """
+    result = stored(run, root)
+    return replayed(Run.open(run), result.outcome.federation, rounds)
+
+
+def stored(run: Path, root: Path | None = None) -> Result:
+    """Return the result of a run that was made from an experiment file, with its clients.
+
+    Args:
+        run: The run directory.
+        root: Directory of the data sets.
+    """
     place = Run.open(run)
-    experiment = stored_experiment(place, f'fupareto.replay(federation, "{run}")')
-    engine = reachable(federation(experiment, Request.from_json(place.request), root)[0], place.config.get("gone", ()))
-    return replayed(place, engine, rounds)
-
-
-def replayed(place: Run, engine: Federation, rounds: str) -> list[Finding]:
-    """Compute rounds of a run again with a federation, divided for its request, and return what was found."""
-    try:
-        numbers = [] if rounds.strip() == "all" else [int(part) for part in parse.listed(rounds)]
-    except ValueError as error:
-        raise UserError(f"--replay takes numbers of rounds, such as 17,93, or all, not {rounds!r}") from error
-    settings = dict(place.config["method"])
-    name = settings.pop("name")
-    if "method" in settings:  # a sequential run packs the states of its method
-        return [Finding(NOT_CHECKED, "method", "A run that forgot clients one after the other is not replayable.")]
-    trained = place.config.get("trained")
-    history = History.open(Path(trained) / "history") if trained else None
-    engine = engine if history is None else WithHistory(engine, history)
-    found = replaying.replay(place, find(name, settings), engine, numbers)
-    if not found:
-        return [Finding(NOT_CHECKED, "method", "No round's state was kept, so none is replayable.")]
-    return [Finding(LEVELS[one.result], f"round.{one.round}", f"Round {one.round}: {one.text}.") for one in found]
+    experiment = stored_experiment(place, f'fupareto.verify("{run}", federation, replay="all")')
+    engine = federation(experiment, Request.from_json(place.request), root)[0]
+    return Result.of(place, reachable(engine, place.config.get("gone", ())))

@@ -6,8 +6,9 @@ from pathlib import Path
 from fupareto import api
 from fupareto.config import Experiment
 from fupareto.experiment.setting import default_request, facts, federation
-from fupareto.methods import FedAvg
+from fupareto.methods import FedAvg, Method
 from fupareto.methods.registry import find
+from fupareto.methods.ridge import Ridge
 from fupareto.run.directory import Run
 from fupareto.run.execute import Progress, Settings, no_progress, silent
 from fupareto.run.start import Start
@@ -40,7 +41,10 @@ def train(
     """
     find(experiment.unlearn.method, experiment.unlearn.options)  # report mistakes in [unlearn] before the training
     engine, w = federation(experiment, root=root, device=device)
-    method = FedAvg(**experiment.train.model_dump(exclude={"record", "keep"}))
+    section = experiment.train
+    fedavg = FedAvg(**section.model_dump(exclude={"method", "record", "keep"}))
+    method: Method = Ridge() if section.method == "ridge" else fedavg
+    record = [*section.record, *(["ridge"] if section.method == "ridge" and "ridge" not in section.record else [])]
     wanted = default_request(experiment)
     settings = Settings(
         experiment.seed,
@@ -57,7 +61,7 @@ def train(
         Start(w),
         method,
         settings,
-        record=experiment.train.record,
+        record=record,
         keep=experiment.train.keep,
         about=None if wanted.partial else wanted,  # virtual clients do not exist before the request is answered
     )

@@ -5,6 +5,9 @@
     federaser/00008/003             the fourth client's local model of that round, and its number of samples
     fupga/003                       the fourth client's local model of the last round
     fedau/00799                     the second heads after that round, of the clients that may be forgotten
+    rewind/00008                    the global model before that round; rounds are spaced geometrically
+    rewind/first.json               the round in which each client first took part
+    ridge/003                       the fourth client's sums for a ridge head
 
 Each model is a safetensors file, written when it arrives and read when it is needed, so that only one of them is in
 memory at a time.
@@ -14,7 +17,7 @@ import contextlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ from torch import Tensor
 from fupareto.errors import UserError
 from fupareto.files import put
 
-PARTS = ("federaser", "fupga", "fedau")  # parts of a history, by the method that needs them
+PARTS = ("federaser", "fupga", "fedau", "rewind", "ridge")  # parts of a history, by the method that needs them
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Plan:
         keep: Rounds to store for FedEraser.
         heads: Clients that train a second head for FedAU.
         label_seed: Seed of FedAU's wrong labels.
+        continued: Whether the training went on from an earlier run, which may have seen any data.
     """
 
     parts: tuple[str, ...]
@@ -48,12 +52,23 @@ class Plan:
     keep: int = 100
     heads: tuple[str, ...] = ()
     label_seed: int = 0
+    continued: bool = False
 
     @property
     def replayed(self) -> tuple[int, ...]:
         """Rounds stored for FedEraser, evenly spaced from the first one on."""
         count = min(self.keep, self.rounds)
         return tuple(k * self.rounds // count for k in range(count))
+
+    @property
+    def rewound(self) -> tuple[int, ...]:
+        """Rounds before which the global model is stored for Rewind: 0, 1, 2, 3, 4, 6, 8, 12, …, by factors of √2."""
+        found = {0}
+        step = 1.0
+        while step < self.rounds:
+            found.add(round(step))
+            step *= 2**0.5
+        return tuple(sorted(r for r in found if r < self.rounds))
 
     def bytes(self, parameters: int, head: int) -> dict[str, int]:
         """Return the bytes of each part on disk, without file headers.
@@ -63,6 +78,7 @@ class Plan:
             head: Size of the last layer.
         """
         models = {"federaser": len(self.replayed) * (len(self.clients) + 1), "fupga": len(self.clients)}
+        models |= {"rewind": len(self.rewound), "ridge": 0}  # sums are small
         return {
             part: 4 * (models[part] * parameters if part in models else len(self.heads) * head) for part in self.parts
         }
@@ -71,8 +87,8 @@ class Plan:
 class History:
     """The directory of a history, opened for reading or writing."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, only: Sequence[str] = PARTS) -> None:
+        self.path, self.only = path, only
 
     @classmethod
     def create(cls, path: Path, plan: Plan, needed: int) -> "History":
@@ -107,9 +123,9 @@ class History:
         return history
 
     @classmethod
-    def open(cls, path: Path) -> "History | None":
-        """Return the history of a training run, or None when nothing was recorded."""
-        return cls(path) if (path / "index.json").is_file() else None
+    def open(cls, path: Path, only: Sequence[str] = PARTS) -> "History | None":
+        """Return the history of a training run, or some parts of it; None when nothing was recorded."""
+        return cls(path, only) if (path / "index.json").is_file() else None
 
     @property
     def plan(self) -> Plan:
@@ -117,7 +133,8 @@ class History:
         try:
             raw: dict[str, Any] = json.loads((self.path / "index.json").read_text())
             fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in raw.items()}
-            return Plan(**fields)
+            plan = Plan(**fields)
+            return replace(plan, parts=tuple(part for part in plan.parts if part in self.only))
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise UserError(f"{self.path / 'index.json'} is damaged: {error}") from error
 
@@ -141,6 +158,21 @@ class History:
         with contextlib.suppress(OSError):
             self._file(f"fedau/{round_ - 2:05}").unlink(missing_ok=True)
 
+    def keep_global(self, round_: int, w: Tensor) -> None:
+        """Keep the global model before a round, for Rewind."""
+        self._save(f"rewind/{round_:05}", {"w": w})
+
+    def keep_first(self, round_: int, clients: Sequence[str]) -> None:
+        """Note the round in which clients took part, unless they did in an earlier one."""
+        known = self.first()
+        new = {i: round_ for i in clients if known.get(i, round_ + 1) > round_}
+        if new:
+            self._write("rewind/first.json", json.dumps({**known, **new}).encode())
+
+    def keep_sums(self, client: str, sums: Mapping[str, Tensor]) -> None:
+        """Keep the sums of a client, for a ridge head."""
+        self._save(f"ridge/{self._position(client)}", sums)
+
     # Reading -----------------------------------------------------------------------------------------------------
 
     def before(self, round_: int) -> Tensor:
@@ -159,6 +191,23 @@ class History:
         """Return the second heads after a round, by default the last of the training; empty before the first."""
         name = f"fedau/{self.plan.rounds - 1 if round_ is None else round_:05}"
         return self._load(name) if self._file(name).is_file() else {}
+
+    def global_before(self, round_: int) -> Tensor:
+        """Return the global model before a round that is stored for Rewind."""
+        return self._load(f"rewind/{round_:05}")["w"]
+
+    def first(self) -> dict[str, int]:
+        """Return the round in which each client first took part."""
+        path = self.path / "rewind/first.json"
+        try:
+            return {str(i): int(r) for i, r in json.loads(path.read_text()).items()} if path.is_file() else {}
+        except (OSError, ValueError, AttributeError) as error:
+            raise UserError(f"{path} is damaged: {error}; train again with --record rewind") from error
+
+    def sums(self, client: str) -> dict[str, Tensor] | None:
+        """Return the sums of a client; None if it sent none."""
+        name = f"ridge/{self._position(client)}"
+        return self._load(name) if self._file(name).is_file() else None
 
     # Files -------------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ the forgotten data alone; such a round is not replayable.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from torch import Tensor
 from fupareto import serial
 from fupareto.errors import UserError
 from fupareto.federation.contract import Federation
+from fupareto.federation.request import Request
 from fupareto.federation.wrappers import Attendance, KeepingAnswers
 from fupareto.methods.base import Method, State
 from fupareto.run.directory import Run
@@ -80,24 +82,39 @@ def replay(
     if unknown := [n for n in rounds if n not in records]:
         raise UserError(f"{place.path} has no round {unknown[0]}; it has {len(records)}")
     chosen = list(rounds) or [n for n in sorted(records) if place.has_replay(n)]
+    chosen = chosen if 1 in chosen or not place.has_replay(1) else [1, *chosen]  # it ties the others to the options
     with federation.session():
         return [_again(place, method, federation, records, number, near) for number in chosen]
 
 
+def _first(place: Run, method: Method, federation: Federation, kept: State) -> State:
+    """Return the state that the first round starts from, which the method may begin with another model than w0."""
+    held = place.load_model("initial")
+    if held is None:
+        raise UserError(f"{place.path} has no initial.safetensors, from which its first round started")
+    w0 = federation.layout.flat(held).to(federation.device)
+    return method.init(federation, w0, Request.from_json(place.request), kept.seed)
+
+
 def _again(
-    place: Run, method: Method, federation: Federation, records: dict[int, dict[str, object]], number: int, near: float
+    place: Run, method: Method, federation: Federation, records: dict[int, dict[str, Any]], number: int, near: float
 ) -> Replayed:
     if not place.has_replay(number):
         kept = ", ".join(str(n) for n in records if place.has_replay(n)) or "none"
         return Replayed(
             number, UNKNOWN, f"its state was not kept (states of rounds {kept} were), so it is not replayable"
         )
-    before, after = place.load_replay(number, method.state)
-    state = serial.moved(before, federation.device)
-    first = place.load_model("initial") if number == 1 else None
-    start = digest(federation.layout.flat(first)) if first is not None else records.get(number - 1, {}).get("state")
+    try:
+        before, after = place.load_replay(number, method.state)
+    except UserError as error:
+        return Replayed(number, WRONG, f"its kept state is not one of the method {method.name}: {error}")
+    state: State | None = serial.moved(before, federation.device)
+    start = records.get(number - 1, {}).get("state")
+    if number == 1:  # from the request and the options, not from what the state says of them
+        begun = _first(place, method, federation, before)
+        start, state = digest(begun.w), begun if serial.same(begun, state) else None
     recorded = records[number].get("state")
-    if digest(state.w) != start or state.round != number - 1 or digest(after) != recorded:
+    if state is None or digest(state.w) != start or state.round != number - 1 or digest(after) != recorded:
         return Replayed(number, WRONG, "its kept state is not that of the recorded rounds")
     again: Tensor = method.step(Attendance(KeepingAnswers(federation).at(state.round)), state).w.cpu()
     if torch.equal(again, after):

@@ -21,6 +21,8 @@ from fupareto.run.directory import Run
 from fupareto.run.in_memory import MemoryRun
 
 Place = Run | MemoryRun
+LASTING = ("federaser", "rewind", "ridge")  # parts of a history that serve a request after another one
+ANCESTORS = 1000  # runs between a run and its training, at most
 FORMS = (
     "an nn.Module, its state dict, a flat tensor, the path of a .safetensors file, the directory of a finished run, or "
     "a Result"
@@ -113,8 +115,22 @@ def training_of(place: Place) -> FedAvg | None:
 def _after(layout: Layout, place: Place) -> Start:
     """Return the start from a finished run: its final model, its history and the clients that it has forgotten."""
     earlier = None if place.trains else Request.from_json(place.request)
-    history = None if place.path is None else History.open(place.path / "history")
-    return Start(kept_model(layout, place), earlier, history, training_of(place), place.path)
+    return Start(kept_model(layout, place), earlier, _history(place), training_of(place), place.path)
+
+
+def _history(place: Place) -> History | None:
+    """Return the history of a run's training; of a run that forgot, what its training recorded and is still of use."""
+    if place.path is None or (own := History.open(place.path / "history")) is not None:
+        return None if place.path is None else own
+    seen: Place = place
+    for _ in range(ANCESTORS):
+        source = seen.config.get("trained")
+        if not source or not Run.begun(Path(source)):
+            return None
+        seen = Run.open(Path(source))
+        if (found := History.open(Path(source) / "history", LASTING)) is not None:
+            return found
+    return None
 
 
 def _file(path: Path) -> dict[str, Tensor]:
