@@ -91,7 +91,7 @@ def test_the_envelope_is_dsse_and_the_statement_in_toto(run: Path, operator: key
 
 def test_who_may_sign(run: Path, operator: keys.Signer, tmp_path: Path) -> None:
     path, own = run / "certificate.json", tmp_path / "keys"
-    assert failed(verify(path, against=Against(trusted=keys.trusted(own)))) .keys() == {"signature"}  # not signed
+    assert failed(verify(path, against=Against(trusted=keys.trusted(own)))).keys() == {"signature"}  # not signed
     certify(run, signer=operator)
     assert level(path, "signature", own) == "ok"
     certify(run, signer=operator)  # signing again adds nothing

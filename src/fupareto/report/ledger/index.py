@@ -86,7 +86,7 @@ def _requests(ledger: Ledger, requests: list[Asked], today: date) -> Safe:
     )
     rows = [_request(ledger, asked, today) for asked in ordered]
     heads = ("Request", "State", "Checks", "On later models", "Papers")
-    return section("requests", "Requests", table(heads, rows, "Requests", "checks", words=range(5)))
+    return section("requests", "Requests", table(heads, rows, "Requests", "requests", words=range(5)))
 
 
 def _request(ledger: Ledger, asked: Asked, today: date) -> Safe:
@@ -94,14 +94,22 @@ def _request(ledger: Ledger, asked: Asked, today: date) -> Safe:
     about = tag("small", _arrival(entry))
     name = join(tag("bdi", f"{asked.number}. {what(entry['request'])}"), about)
     later = still(ledger, asked.number)
-    measured = tag("span", STILL[later], class_=f"result {KINDS[later]}") if later else Safe("–")
+    measured = tag("span", STILL[later], class_=f"result {KINDS[later]}") if later else None
+    checks = words(answer["checks"]) if answer is not None else None
     return row(
         name,
-        tag("td", _badge(asked, today), data_head="State"),
-        tag("td", words(answer["checks"]) if answer is not None else "–", data_head="Checks"),
-        tag("td", measured if answer is not None else "–", data_head="On later models"),
-        tag("td", _links(ledger, asked), data_head="Papers"),
+        _cell("State", _badge(asked, today)),
+        _cell("Checks", checks),
+        _cell("On later models", measured),
+        _cell("Papers", _links(ledger, asked)),
     )
+
+
+def _cell(head: str, content: object) -> Safe:
+    """A cell with its heading, which a phone shows above it; on a phone, an empty one is left out."""
+    if content is None:
+        return tag("td", "–", class_="none")
+    return tag("td", content, data_head=head)
 
 
 def _arrival(entry: Entry) -> str:
@@ -111,16 +119,17 @@ def _arrival(entry: Entry) -> str:
 
 
 def _badge(asked: Asked, today: date) -> Safe:
-    if asked.answer is not None:
-        kind = "shown" if asked.answer["status"] == "complete" else "open"
-    else:
-        kind = "refuted" if asked.days_left(today) < SOON else "open"
+    answer = asked.answer
+    if answer is not None:
+        text, kind = ("answered", "shown") if answer["status"] == "complete" else ("not verified", "open")
+        return join(tag("span", text, class_=f"result {kind}"), tag("small", answer["at"][:10]))
+    kind = "refuted" if asked.days_left(today) < SOON else "open"
     return tag("span", state(asked, today), class_=f"result {kind}")
 
 
-def _links(ledger: Ledger, asked: Asked) -> Safe:
+def _links(ledger: Ledger, asked: Asked) -> Safe | None:
     if asked.answer is None:
-        return Safe("–")
+        return None
     run = str(asked.answer["run"])
     targets = {
         "letter": f"letters/{asked.number}-letter.html",
@@ -148,14 +157,14 @@ def _models(ledger: Ledger) -> Safe:
         rows.append(
             row(
                 name,
-                tag("td", use, data_head="State"),
-                tag("td", entry["at"][:10], data_head="Since"),
-                tag("td", str(entry.content.get("method", "–")), data_head="Method"),
-                tag("td", tag("code", str(entry["weights"])[:16]), data_head="Weights"),
+                _cell("State", use),
+                _cell("Since", entry["at"][:10]),
+                _cell("Method", entry.content.get("method")),
+                _cell("Weights", tag("code", str(entry["weights"])[:16])),
             )
         )
     heads = ("Model", "State", "Since", "Method", "Weights (SHA-256)")
-    return section("models", "Models in use", table(heads, rows, "Models in use", "checks", words=range(5)))
+    return section("models", "Models in use", table(heads, rows, "Models in use", "requests", words=range(5)))
 
 
 def _integrity(ledger: Ledger) -> Safe:

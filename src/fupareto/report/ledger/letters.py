@@ -27,6 +27,19 @@ NOT_SHOWN = (
 )
 
 
+PLAIN = {  # checks of the audit, by name, in words for the person who asked
+    "forgotten": "a hidden mark that only these data had taught the model has stopped working",
+    "unknown": "the model is no better on these data than a model that never saw them",
+    "lasting": "this stays so when the model is trained further without these data",
+    "useful": "the model works as well as before for everybody else",
+    "exclusive": "nobody else lost much by it",
+    "private": "a test whether single records were used in training (a membership attack) finds no trace of them",
+    "alike": "the answers of the model on these data are like those of a model that never saw them",
+    "removed": "the model would have to learn these data again almost from the beginning",
+    "unseen": "the model cannot be told from models that never saw these data",
+}
+
+
 def write(ledger: Ledger, number: int, templates: Path | None = None) -> list[Path]:
     """Write the letter and the record of an answered request, and return their paths.
 
@@ -148,9 +161,8 @@ def _made(certificate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _claims(certificate: Mapping[str, Any], result: str, none: str) -> Safe:
-    claims = [
-        str(check.get("claim", check.get("name"))) for check in _made(certificate) if check.get("result") == result
-    ]
+    made = [check for check in _made(certificate) if check.get("result") == result]
+    claims = [PLAIN.get(str(check.get("name")), str(check.get("claim"))) for check in made]
     return _items(claims) if claims else tag("p", none)
 
 

@@ -32,8 +32,8 @@ def state(asked: Asked, today: date) -> str:
         return f"answered on {asked.answer['at'][:10]}{verified}"
     days = asked.days_left(today)
     if days < 0:
-        return f"overdue by {-days} day{'' if days == -1 else 's'}"
-    return f"open, {days} day{'' if days == 1 else 's'} left"
+        return f"{-days} day{'' if days == -1 else 's'} overdue"
+    return f"{days} day{'' if days == 1 else 's'} left"
 
 
 def origin(numbers: Sequence[int]) -> str:
