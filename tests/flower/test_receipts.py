@@ -4,13 +4,16 @@ import json
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 
 import fupareto
 from federation.worlds import clients, plain, start
 from fupareto import answering
 from fupareto.evidence import Against, certify, keys, reading, signing, verify
 from fupareto.flower import FlowerFederation, nodes
+from fupareto.flower.server import serve
 from fupareto.methods import FUPareto
+from fupareto.parameters import Layout
 
 from .grid import LocalGrid, app_of
 
@@ -47,6 +50,23 @@ def test_receipts_travel_as_records(tmp_path: Path) -> None:
     signing.bundle_of(certificate).write_text(lines[0] + "\n" + json.dumps(forged) + "\n")
     found = {f.about: f.level for f in verify(certificate, against=Against(trusted=trusted))}
     assert found["receipts"] == "failed"
+
+
+def test_a_run_config_asks_for_a_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fupareto.result.render", lambda *_: "<html></html>")
+    for name in ("operator", "client-c1"):
+        keys.make(name, tmp_path / "keys")
+    monkeypatch.setenv("FUPARETO_CLIENT_KEY", str(tmp_path / "keys/client-c1.key"))
+    grid = LocalGrid()
+    for client in clients():
+        grid.start(app_of(plain, clients()), {"client-id": client})
+    safetensors.torch.save_file(Layout.of(plain()).named(start()), tmp_path / "w0.safetensors")
+    config = {"forget": "c1", "options": "rounds=2 recovery_rounds=1 lr=0.3", "model": str(tmp_path / "w0.safetensors")}
+    config |= {"out": str(tmp_path / "run"), "key": str(tmp_path / "keys/operator.key")}
+    serve(grid, {**config, "clients": 6, "timeout": 5.0, "patience": 0.0, "certify": True}, plain)
+    found = verify(tmp_path / "run/certificate.json", against=Against(trusted=keys.trusted(tmp_path / "keys")))
+    levels = {f.about: f.level for f in found}
+    assert (levels["signature"], levels["receipt.c1"]) == ("ok", "ok")
 
 
 def test_a_run_over_a_grid_is_verified_and_replayed(tmp_path: Path) -> None:

@@ -201,13 +201,19 @@ def describe(certificate: dict[str, Any]) -> str:
     kept = certificate["kept"]
     lines = (
         "To be forgotten: " + "; ".join(f"{key} {reprlib.repr(value)}" for key, value in asked.items()),
-        f"Requested: {certificate['request'].get('received')}; certified: {certificate['created']}",
+        f"Requested: {_requested(certificate)}; certified: {certificate['created']}",
         f"Certificate {certificate['position']} of its chain; method {_method(certificate)}",
         f"Model to keep: {kept['file']}, SHA-256 {kept['sha256']}",
         f"Thresholds: {_thresholds(certificate)}",
         with_tally(certificate["verdict"], tally_of(certificate["summary"], certificate["audit"])),
     )
     return "\n".join(map(word, lines))
+
+
+def _requested(certificate: dict[str, Any]) -> str:
+    """Say when the request arrived: as the ledger has it, or else when it was begun to be answered."""
+    entries = [f"{entry['received']} (request {entry['number']})" for entry in certificate["requests"]]
+    return ", ".join(entries) or str(certificate["request"].get("received"))
 
 
 def _method(certificate: dict[str, Any]) -> str:

@@ -36,6 +36,9 @@ class Order(BaseModel):
         record: Unlearning methods whose training history is recorded: "federaser,fupga,fedau".
         keep: Number of rounds that are recorded for FedEraser.
         seed: Seed of all random choices.
+        certify: Whether a certificate is written at the end, and forget clients are asked for their signed receipts.
+        key: File of the private key that signs the certificate.
+        previous: Certificate of the request before it.
     """
 
     model_config = ConfigDict(frozen=True, alias_generator=lambda name: name.replace("_", "-"), allow_inf_nan=False)
@@ -61,6 +64,9 @@ class Order(BaseModel):
     record: str = ""
     keep: int = Field(100, gt=0)
     seed: int = Field(0, ge=0)
+    certify: bool = False
+    key: str = ""
+    previous: str = ""
 
     @field_validator("forget", "classes", mode="before")
     @classmethod

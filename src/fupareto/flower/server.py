@@ -9,7 +9,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
-from fupareto import api, parse
+from fupareto import answering, api, evidence, parse
 from fupareto.audit.checks import CLOSING
 from fupareto.errors import UserError
 from fupareto.flower.engine import FlowerFederation
@@ -70,6 +70,8 @@ def serve(grid: Grid, run_config: Mapping[str, Any], model: Model, fresh: Fresh 
     log.info("fupareto: %d clients are connected: %s", len(federation.ids), ", ".join(federation.ids))
     result = (_train if order.trains else _unlearn)(order, federation, start, out)
     result.report(out / "report.html")
+    if order.certify and not order.trains:
+        _certify(order, result, out)
     run = Run.open(out)
     _tell(run)
     return run
@@ -90,6 +92,15 @@ def _unlearn(order: Order, federation: FlowerFederation, start: Start, out: Path
         references = [str(path) for path in parse.listed(order.reference)]
         result.audit(retrain=order.retrain, reference=references or None, dormancy=order.dormancy)
     return result
+
+
+def _certify(order: Order, result: api.Result, out: Path) -> None:
+    """Certify the run, and ask the forget clients to sign what they measure on their own data."""
+    signer = evidence.signer(Path(order.key)) if order.key else None
+    path = evidence.certify(out, previous=Path(order.previous) if order.previous else None, signer=signer)
+    log.info("fupareto: certificate %s", path)
+    for client, text in answering.receipts(result).items():
+        log.info("fupareto: receipt of client %s: %s", client, text)
 
 
 def _how(order: Order, out: Path) -> dict[str, Any]:
