@@ -113,9 +113,9 @@ def test_cut_while_a_file_is_half_written(
         patch.setattr(os, "fsync", counted(n, os.fsync, lambda fd: os.ftruncate(fd, os.fstat(fd).st_size // 2)))
         patch.setattr(Path, "unlink", lambda *_, **__: None)  # a process that is killed does not tidy up
 
-    # configuration, (request), checkpoints before the first and after every round, models, summary
+    # configuration, (request), checkpoints before the first and after every round, models, summary, kept states
     writes = cut_everywhere(work, finished / kind, tmp_path, monkeypatch, arm)
-    assert writes == {"train": 1 + 3 + 1 + 1, "unlearn": 2 + 4 + 3 + 2}[kind]
+    assert writes == {"train": 1 + 3 + 1 + 1, "unlearn": 2 + 4 + 3 + 2 + 4}[kind]
 
 
 def test_cut_right_after_a_file_is_written(
@@ -124,7 +124,7 @@ def test_cut_right_after_a_file_is_written(
     def arm(patch: Any, n: int) -> None:
         patch.setattr(Path, "replace", counted(n, Path.replace, Path.replace))
 
-    assert cut_everywhere(work, finished / kind, tmp_path, monkeypatch, arm) == {"train": 6, "unlearn": 11}[kind]
+    assert cut_everywhere(work, finished / kind, tmp_path, monkeypatch, arm) == {"train": 6, "unlearn": 15}[kind]
 
 
 def test_cut_in_the_middle_of_a_line(
