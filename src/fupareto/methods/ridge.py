@@ -72,8 +72,8 @@ class Ridge(Method):
         features, classes = _shape(federation)
         questions: dict[str, Question] = {i: Sums(state.w, features, classes) for i in state.anew}
         answers, missing = federation.answers(questions)
-        gram = torch.zeros(features + 1, features + 1, dtype=torch.float64)
-        moments = torch.zeros(features + 1, classes, dtype=torch.float64)
+        gram = torch.zeros(features + 1, features + 1, dtype=torch.float64, device="cpu")
+        moments = torch.zeros(features + 1, classes, dtype=torch.float64, device="cpu")
         unheard = dict(missing)
         for i in state.retained:
             sums = self._sums(federation, state, i, answers)
@@ -86,7 +86,7 @@ class Ridge(Method):
         record = {"lr": 0.0, "step": 1.0, "missing": unheard, "exact": exact}
         if not gram.any():
             return state.after("solve", {**record, "step": None, "exact": False}, done=True)
-        eye = torch.eye(features + 1, dtype=torch.float64)
+        eye = torch.eye(features + 1, dtype=torch.float64, device="cpu")
         solved = torch.linalg.solve(gram + self.ridge * eye, moments)  # (features + 1, classes)
         return state.after("solve", record, w=_with_head(federation, state.w, solved), done=True)
 
