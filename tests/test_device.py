@@ -97,9 +97,9 @@ def test_every_method_is_the_same(name: str, tmp_path: Path) -> None:
 
     def run(federation: SimulatedFederation) -> list[Any]:
         out = tmp_path / federation.device.type
-        trained = api.train(
-            federation, start(), FedAvg(rounds=2, batch_size=9), out=out, record=("federaser", "fupga", "fedau"), keep=2
-        )
+        training: Method = FedAvg(rounds=2, batch_size=9) if name != "ridge" else method
+        record = ("ridge",) if name == "ridge" else ("federaser", "fupga", "fedau", "rewind")
+        trained = api.train(federation, start(), training, out=out, record=record, keep=2)
         history = History.open(out / "history")
         assert history is not None
         w0 = trained.outcome.model("initial")

@@ -13,6 +13,10 @@ from fupareto.federation.questions import (
     ANSWERS,
     QUESTIONS,
     Answer,
+    Attest,
+    Attested,
+    Digest,
+    Digested,
     Edit,
     Evaluate,
     Evaluated,
@@ -24,6 +28,8 @@ from fupareto.federation.questions import (
     Predicted,
     PseudoGradient,
     Question,
+    Summed,
+    Sums,
     Train,
     Trained,
     TrainHead,
@@ -69,6 +75,12 @@ answers: st.SearchStrategy[Answer | Failure] = st.one_of(
 
 w = torch.arange(4.0)
 EXAMPLES: list[Question | Answer | Failure] = [
+    Attest(w, "00"),
+    Attested("{}", "{}"),
+    Digest(),
+    Digested("00"),
+    Sums(w, 2, 3),
+    Summed(torch.ones(3, 3, dtype=torch.float64), torch.ones(3, 2, dtype=torch.float64)),
     Train(w, Loss("ce"), 0.1, 1, 200, 7),
     TrainWithin(w, w + 1, 2.5, Loss("ascent"), 0.1, 0.9, 5.0, 1, 200, 7),
     TrainHead(w, w[:2], 0.1, 1, 200, 7),

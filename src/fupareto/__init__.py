@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fupareto import flower
+    from fupareto.answering import verify
     from fupareto.api import audit, simulate, train, unlearn
     from fupareto.audit.checks import Thresholds
     from fupareto.errors import UserError
@@ -37,9 +38,11 @@ __all__ = [
     "simulate",
     "train",
     "unlearn",
+    "verify",
 ]
 
 _HOMES = {
+    "answering": ("verify",),
     "api": ("simulate", "train", "unlearn"),
     "audit.checks": ("Thresholds",),
     "errors": ("UserError",),

@@ -87,7 +87,8 @@ def train(
         seed: Seed of all random choices.
         out: Run directory to write; by default the run is kept in memory.
         resume: Continue the run in ``out``.
-        record: Unlearning methods (federaser, fupga, fedau) whose training history is recorded in the run directory.
+        record: Unlearning methods (federaser, fupga, fedau, rewind, ridge) whose training history is recorded in the
+            run directory.
         keep: Number of rounds whose local models are recorded for FedEraser.
         measure_every: Rounds between measurements of the model; 0 measures only the last one.
         watch: Function that is called with the record of every round.
@@ -97,6 +98,8 @@ def train(
     """
     start = began(federation, w0)
     method, label = chosen(method, FedAvg, start.training)
+    if start.earlier is not None and start.earlier.divides:  # nobody trains on samples that were forgotten
+        federation = federation.divided(Request().after(start.earlier))
     settings = _settings(federation, method, label, start, seed, out)
     settings = dataclasses.replace(settings, resume=resume, measure_every=measure_every, progress=_watched(watch))
     return learn(federation, start, method, settings, record=record, keep=keep)
@@ -140,7 +143,7 @@ def unlearn(
     request = _request(forget)
     start = began(federation, w0)
     method, label = chosen(method, FUPareto, start.training)
-    request = dataclasses.replace(request, left=tuple(dict.fromkeys((*start.left, *request.left))))
+    request = request if start.earlier is None else request.after(start.earlier)
     federation = federation.divided(request)
     settings = _settings(federation, method, label, start, seed, out)
     settings = dataclasses.replace(settings, resume=resume, measure_every=measure_every, progress=_watched(watch))
@@ -210,7 +213,8 @@ def learn(
             "federation without them"
         )
     heads = (about.clients if about else federation.ids) if "fedau" in record else ()
-    plan = Plan(tuple(dict.fromkeys(record)), federation.ids, method.budget, keep, heads, settings.seed)
+    going_on = start.source is not None
+    plan = Plan(tuple(dict.fromkeys(record)), federation.ids, method.budget, keep, heads, settings.seed, going_on)
     with execute.held(settings):
         outcome = execute.train(federation, start, method, settings, about=about, plan=plan)
         return _ended(Result(outcome, None, settings.seed, settings.facts), settings)

@@ -89,6 +89,7 @@ class Training(_Section):
         batch_size: Local batch size.
         participation: Share of the clients that train in a round.
         aggregation: Mean of the local models: mean, trimmed or median.
+        method: fedavg, or ridge: a last layer from sums of features, which forgets exactly.
         record: Unlearning methods whose training history is recorded.
         keep: Number of rounds that are recorded for FedEraser.
     """
@@ -100,7 +101,8 @@ class Training(_Section):
     batch_size: Count = 20
     participation: float = Field(1.0, gt=0, le=1)
     aggregation: Literal["mean", "trimmed", "median"] = "mean"
-    record: list[Literal["federaser", "fupga", "fedau"]] = []
+    method: Literal["fedavg", "ridge"] = "fedavg"
+    record: list[Literal["federaser", "fupga", "fedau", "rewind", "ridge"]] = []
     keep: int = Field(100, gt=0, le=MOST_KEPT)
 
 

@@ -7,6 +7,7 @@ module that every client already has. This is the only module that depends on th
 """
 
 import copy
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -94,6 +95,16 @@ class Layout:
         """Return the tensors of :meth:`named` with everything else that ``load_state_dict`` needs."""
         found = {**tensors, **{name: tensors[other] for name, other in self.shared.items()}}
         return {**found, **{name: t.clone() for name, t in self.fixed.items()}}
+
+    def frozen(self) -> str | None:
+        """Return the SHA-256 of the tensors that are not in the vector; None if there are none."""
+        if not self.fixed:
+            return None
+        found = hashlib.sha256()
+        for name, t in sorted(self.fixed.items()):
+            found.update(f"{name}:{t.dtype}:{tuple(t.shape)};".encode())
+            found.update(t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return found.hexdigest()
 
     def head(self) -> "Head":
         """Return the last dense layer: the last weight matrix in the vector, and the bias after it."""

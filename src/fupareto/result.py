@@ -211,8 +211,9 @@ class Result:
         outcome = self.outcome
         with outcome.federation.session():
             numbers = summarise(outcome.federation, self._models, outcome.sides, self.rounds, outcome.part)
+            bound = {"data": outcome.federation.digests(), "frozen": outcome.federation.layout.frozen()}
         made = {"created": created, "stored": outcome.stored}
-        return {"format": 1, **made, **self.facts, **numbers}
+        return {"format": 1, **made, **self.facts, **numbers, **bound}
 
     def _attacked(
         self,

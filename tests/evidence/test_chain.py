@@ -19,7 +19,7 @@ def chain(runs: Path) -> list[Path]:
     first = certify(runs / "first")
     second = certify(runs / "second", previous=first)
     shutil.copytree(runs / "second", runs / "third", ignore=shutil.ignore_patterns("certificate.json"))
-    rewrite(runs / "third/request.json", received="2027-01-01T00:00:00+00:00")
+    rewrite(runs / "third/request.json", received="2026-01-01T00:00:00+00:00")
     return [first, second, certify(runs / "third", previous=second)]
 
 
@@ -48,7 +48,7 @@ def test_the_middle_one_was_changed(chain: list[Path]) -> None:
 
 def test_the_middle_one_was_sealed_again(chain: list[Path]) -> None:
     content = {key: value for key, value in load(chain[1]).items() if key not in ("parts", "digest")}
-    chain[1].write_bytes(schema.render(schema.seal({**content, "created": "2020-01-01T00:00:00+00:00"})))
+    chain[1].write_bytes(schema.render(schema.seal({**content, "code": {"version": "9", "sha256": 64 * "0"}})))
     assert failures(chain[1]) == {}
     assert "another SHA-256" in failures(chain[2])["previous"]
 

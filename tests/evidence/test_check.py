@@ -16,7 +16,7 @@ from fupareto.evidence import NOT_CHECKED, OK, certify, load, schema, verify
 
 from .conftest import failures, rewrite
 
-FILES = [name for name in schema.FILES if name != "retrained.safetensors"]
+FILES = [name for name in schema.FILES if name not in ("retrained.safetensors", "earlier.json")]
 
 
 def levels(path: Path, *args: Any) -> dict[str, str]:
@@ -26,8 +26,10 @@ def levels(path: Path, *args: Any) -> dict[str, str]:
 def test_everything_is_looked_at(run: Path) -> None:
     found = levels(run / "certificate.json")
     unchecked = {about for about, level in found.items() if level == NOT_CHECKED}
-    assert unchecked == {"numbers", "signature"}
-    assert {*FILES, "certificate", "copies", "previous"} == {about for about, level in found.items() if level == OK}
+    assert unchecked == {"numbers", "signature", "position", "method", "truth"}
+    assert {*FILES, "certificate", "copies", "previous", "models", "rounds"} == {
+        about for about, level in found.items() if level == OK
+    }
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -41,7 +43,8 @@ def test_a_changed_byte_of_a_file_is_named(run: Path, name: str, where: float) -
     parts = {part for part, source in schema.DOCUMENTS.items() if source == name}
     kept = load(run / "certificate.json")["kept"]["file"]
     parts |= {part for part, source in (("start", "initial.safetensors"), ("kept", kept)) if source == name}
-    assert found.keys() - {name} <= parts
+    stage = name.removesuffix(".safetensors")
+    assert found.keys() - {name} <= {*parts, "rounds", f"models.{stage}", "models.unlearned", "models.recovered"}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -71,7 +74,7 @@ def test_a_changed_part_of_the_certificate_is_named(run: Path, part: str) -> Non
         found = failures(path)
     except UserError as error:
         assert part in str(error)  # noqa: PT017
-        assert part in ("format", "status", "previous")  # what they may hold is fixed
+        assert part in ("format", "status", "previous", "requests", "references")  # what they may hold is fixed
         return
     named = part if part != "parts" else list(load(path)["parts"])[-1]
     assert named in found
@@ -182,6 +185,7 @@ def test_what_is_not_there_is_not_checked(run: Path, tmp_path: Path) -> None:
     shutil.copy(run / "certificate.json", path)
     found = levels(path)
     assert {found[name] for name in FILES} == {NOT_CHECKED}
+    assert found["position"] == NOT_CHECKED
     assert "failed" not in found.values()
     assert levels(path, run) == levels(run / "certificate.json")
     with pytest.raises(UserError, match="there is no run directory"):

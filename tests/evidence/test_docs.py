@@ -19,7 +19,7 @@ def blocks(language: str) -> list[str]:
 
 
 def test_hashes_without_fupareto(run: Path) -> None:
-    [code] = blocks("python")
+    *_, code = blocks("python")
 
     def check() -> int:
         return subprocess.run([sys.executable, "-c", code], cwd=run, capture_output=True).returncode

@@ -174,7 +174,7 @@ def test_one_that_is_there_and_true_is_left_alone(run: Path, capsys: pytest.Capt
     [
         ("summary.json", lambda path: rewrite(path, name="x"), "does not match the run in files, summary;"),
         ("audit.json", lambda path: path.unlink(), "does not match the run in verdict, files, audit;"),
-        ("certificate.json", lambda path: rewrite(path, created="x"), "does not match the run in created;"),
+        ("certificate.json", lambda path: rewrite(path, created="x"), "does not match the run in created, dates;"),
         ("certificate.json", lambda path: path.write_text("my notes"), "is not a valid certificate"),
     ],
 )

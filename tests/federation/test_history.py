@@ -30,6 +30,8 @@ def filled(path: Path, plan: Plan = PLAN) -> History:
             for i in plan.clients:
                 history.keep_local(round_, i, W, 7)
             history.keep_clients(round_, plan.clients)
+        if round_ in plan.rewound:
+            history.keep_global(round_, W)
         history.keep_heads(round_, dict.fromkeys(plan.heads, HEAD))
     for i in plan.clients:
         history.keep_last(i, W, 7)
@@ -84,6 +86,8 @@ def test_sizes_by_hand() -> None:
         "federaser": 100 * 21 * 61_706 * 4,
         "fupga": 20 * 61_706 * 4,
         "fedau": 2 * 850 * 4,
+        "rewind": 22 * 61_706 * 4,
+        "ridge": 0,
     }
     assert Plan((), CLIENTS, rounds=5).bytes(10, 2) == {}
 
@@ -228,4 +232,5 @@ def test_the_index_can_be_read_by_people(tmp_path: Path) -> None:
         "keep": 3,
         "heads": ["b"],
         "label_seed": 4,
+        "continued": False,
     }

@@ -251,7 +251,7 @@ def test_methods_that_recorded_whole_clients_refuse_parts_of_them(
 
 
 @pytest.mark.parametrize("request_", PARTIAL, ids=["class", "samples"])
-@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if not m.whole_clients])
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if not m.whole_clients and not m.history])
 def test_every_other_method_forgets_parts(request_: Request, name: str) -> None:
     engine = federation().divided(request_)
     options: dict[str, Any] = {"rounds": 1, "recovery_rounds": 1, "training_rounds": 5, "batch_size": 4}

@@ -53,7 +53,7 @@ def options(method: Any) -> dict[str, Any]:
 
 def test_names() -> None:
     compared = {"retrain", "federaser", "fupga", "fededitor", "mode", "fedau", "fugas", "fedosd"}  # PROTOCOL B
-    compared |= {"not", "finetune"}
+    compared |= {"not", "finetune", "rewind", "ridge"}
     assert set(METHODS) == {"fupareto", "renew", "fedavg", *compared}
     assert all(cls.name == name for name, cls in METHODS.items())
     assert find("fupareto") == FUPareto()
@@ -133,7 +133,7 @@ def test_own_class(own: str) -> None:
         (
             "fuparetto",
             {},
-            "unknown method 'fuparetto'; there are fupareto, renew, retrain, federaser, fupga, fededitor, ",
+            "unknown method 'fuparetto'; there are fupareto, renew, retrain, rewind, ridge, federaser, fupga, ",
         ),
         ("fuparetto", {}, "fedau, fugas, fedosd, not, finetune, fedavg, or package.module:Class"),
         ("", {}, "unknown method ''"),

@@ -75,7 +75,7 @@ def test_the_sizes_that_are_promised() -> None:
 
 
 def test_what_methods_hold_grows_with_clients_only_where_it_must() -> None:
-    streaming = {"fedavg", "retrain", "renew", "not", "finetune", "mode", "fedau"}
+    streaming = {"fedavg", "retrain", "renew", "not", "finetune", "mode", "fedau", "rewind", "ridge"}
     by_leaving = {"fupga", "fededitor"}
     by_staying = {"federaser", "fupareto"}  # after renewal, forget clients send losses only
     for name in [*METHODS, "fupareto:guard"]:

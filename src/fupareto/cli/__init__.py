@@ -9,6 +9,7 @@ import typer
 
 from fupareto import files, trust
 from fupareto.cli import (
+    attest,
     audit,
     bench,
     certify,
@@ -18,8 +19,10 @@ from fupareto.cli import (
     flower,
     init,
     inventory,
+    keys,
     methods,
     report,
+    requests,
     train,
     unlearn,
     verify,
@@ -33,7 +36,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for module in (demo, init, train, unlearn, audit, certify, verify, inventory, report, compare, bench, methods):
+for module in (demo, init, train, unlearn, audit, certify, attest, verify, inventory, report, compare, bench, methods):
     name = module.__name__.rpartition(".")[2]
     app.command(name, cls=getattr(module, "Command", None))(getattr(module, name))
 data_app = typer.Typer(help="List data sets and download them.", no_args_is_help=True)
@@ -41,6 +44,15 @@ data_app.command("list")(data.list_)
 data_app.command("get")(data.get)
 app.add_typer(data_app, name="data")
 app.add_typer(flower.app, name="flower")
+keys_app = typer.Typer(help="Make keys that sign certificates, and show public ones.", no_args_is_help=True)
+keys_app.command("make")(keys.make)
+keys_app.command("show")(keys.show)
+app.add_typer(keys_app, name="keys")
+requests_app = typer.Typer(help="Keep the ledger of erasure requests, and answer them.", no_args_is_help=True)
+for command in (requests.open_, requests.add, requests.list_, requests.show, requests.answer, requests.adopt):
+    requests_app.command(command.__name__.rstrip("_"))(command)
+requests_app.command("letter")(requests.letter)
+app.add_typer(requests_app, name="requests")
 
 
 def _version(wanted: bool) -> None:

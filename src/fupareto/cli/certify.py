@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fupareto.cli.common import Json, say
+from fupareto.cli.common import Json, Key, say
 
 
 def certify(
@@ -17,14 +17,26 @@ def certify(
     previous: Annotated[
         Path | None, typer.Option(help="Certificate of the previous request in the same federation.")
     ] = None,
+    key: Key = None,
+    timestamp: Annotated[
+        str | None, typer.Option(help="Address of an RFC 3161 timestamp authority, which confirms the time.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write the certificate of a run: its request, models, measurements, checks and files, with SHA-256 hashes."""
     from fupareto import evidence
 
-    path = evidence.certify(run, out, previous, say=partial(say, False))
+    signer = evidence.signer(key) if key else None
+    path = evidence.certify(run, out, previous, say=partial(say, False), signer=signer)
+    if timestamp:
+        from fupareto.evidence import timestamps
+
+        timestamps.stamp(path, timestamp)
     if as_json:
         typer.echo(path.read_text())
         return
     typer.echo(evidence.describe(evidence.load(path)))
-    typer.echo(f"Certificate: {path}\nIt is not signed; see docs/certificate.md.")
+    signed = (
+        f"Signed by {signer.name} ({signer.id})." if signer else "It is not signed (--key); see docs/certificate.md."
+    )
+    typer.echo(f"Certificate: {path}\n{signed}")

@@ -33,6 +33,7 @@ Log = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Start a run that takes longer than a day without asking.")]
+Key = Annotated[Path | None, typer.Option(envvar="FUPARETO_KEY", help="Private key that signs (fupareto keys make).")]
 Device = Annotated[str, typer.Option(help="Device on which the clients compute: cpu, or cuda (untested).")]
 TrustCode = Annotated[
     bool,

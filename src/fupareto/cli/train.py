@@ -16,7 +16,7 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Seed, instead of the seed in the file.")] = None,
     record: Annotated[
         str | None,
-        typer.Option(help="Record the training history that these methods need, e.g. federaser,fupga,fedau."),
+        typer.Option(help="Record the training history that these methods need, e.g. rewind,federaser,fupga,fedau."),
     ] = None,
     set_: Annotated[
         list[str] | None,

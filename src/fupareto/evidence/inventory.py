@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fupareto.errors import UserError
-from fupareto.evidence import purges, reading
+from fupareto.evidence import models, purges
 from fupareto.run.directory import Run
 from fupareto.run.storage import CHECKPOINT, DOCUMENTS, MODELS
 from fupareto.vocabulary import RETRAINED, SECOND, STAGES
@@ -112,7 +112,7 @@ def find(where: Path) -> tuple[list[Found], list[str]]:
             config = run.config
             request = None if run.trains else run.request
             weights = {
-                stage: reading.hash_model(run.path, stage)["weights"]
+                stage: models.identity(run.path, stage)["weights"]
                 for stage in STAGES
                 if (run.path / f"{stage}.safetensors").is_file()
             }

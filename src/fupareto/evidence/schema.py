@@ -4,9 +4,14 @@
     status, verdict        the result in words, with the tally of the audit's checks
     request                request.json: what was to be forgotten, and when that was asked
     federation             whose request: client ids, the model's name, where the clients' data come from
-    start, kept            the model before and the one to keep: file, SHA-256 of file, weights and layout
-    previous               the certificate before it, or null: SHA-256, where it was, whether this run started from the
-                           model that was kept there, and which clients were forgotten so far
+    start, kept            the model before and the one to keep: file, SHA-256 of file, weights, layout and tensors
+    position, previous     the place in the chain from 1 on, and the certificate before it, or null: SHA-256, where it
+                           was, whether this run started from the model that was kept there, and which clients were
+                           forgotten so far
+    requests               entries of the ledger that are answered: number, SHA-256, when received, by when to answer
+    earlier                earlier.json: what earlier requests forgot, measured on the model to keep; or null
+    code                   version and SHA-256 of the source of fupareto that wrote the certificate
+    references             retrained and shadow models that the audit compared with: SHA-256 of their files
     files                  SHA-256 of every file of the run that its verdict rests on
     summary, audit, config whole copies of summary.json, audit.json (or null) and config.toml
     parts                  SHA-256 of each part above
@@ -27,17 +32,24 @@ from fupareto.evidence.findings import word
 from fupareto.evidence.reading import parse, read, sha256
 from fupareto.tally import tally_of, with_tally
 
-FORMAT = 1
+FORMAT = 2
 ABOUT = (
     "A record of one unlearning request: the models before and after, what was measured, and the files it rests on. "
-    "Check it with: fupareto verify. It does not show who wrote it, nor that any data were deleted."
+    "Check it with: fupareto verify. Its signatures say who stands for it. It does not show that any data were deleted."
 )  # part of the format, as is UNVERIFIED: other words are another format
 UNVERIFIED = "NOT VERIFIED: a client that is to be forgotten could not be measured, so nothing is claimed. "
-DOCUMENTS = {"request": "request.json", "summary": "summary.json", "audit": "audit.json", "config": "config.toml"}
+DOCUMENTS = {
+    "request": "request.json",
+    "summary": "summary.json",
+    "audit": "audit.json",
+    "earlier": "earlier.json",
+    "config": "config.toml",
+}
+OPTIONAL = ("audit", "earlier")  # documents that a run may lack
 VIRTUAL = "/forget"  # of a client's part that is to be forgotten, as federation.request names it; that imports torch
 
 Name = Literal[
-    "request.json", "summary.json", "audit.json", "config.toml", "rounds.jsonl",
+    "request.json", "summary.json", "audit.json", "earlier.json", "config.toml", "rounds.jsonl",
     "initial.safetensors", "unlearned.safetensors", "recovered.safetensors", "retrained.safetensors",
 ]  # fmt: skip
 FILES: tuple[Name, ...] = get_args(Name)
@@ -87,6 +99,7 @@ class _Model(_Part):
     sha256: Sha
     weights: Sha
     layout: Sha
+    tensors: dict[str, Sha]
 
 
 class _Previous(_Part):
@@ -96,8 +109,26 @@ class _Previous(_Part):
     forgotten: list[str]
 
 
+class _Entry(_Part):
+    number: Annotated[int, Field(ge=1)]
+    sha256: Sha
+    received: str
+    deadline: str
+
+
+class _Code(_Part):
+    version: str
+    sha256: Sha
+
+
+class _Reference(_Part):
+    place: Literal["retrained", "retrained-2", "shadows"]
+    weights: Sha | None
+    files: dict[str, Sha]
+
+
 class _Certificate(_Part):
-    format: Literal[1]
+    format: Literal[2]
     about: str
     created: str
     status: Literal["complete", "unverified"]
@@ -106,10 +137,15 @@ class _Certificate(_Part):
     federation: _Federation
     start: _Model
     kept: _Model
+    position: Annotated[int, Field(ge=1)]
     previous: _Previous | None
+    requests: list[_Entry]
+    code: _Code
+    references: list[_Reference]
     files: dict[Name, Sha]
     summary: _Summary
     audit: dict[str, Any] | None
+    earlier: dict[str, Any] | None
     config: dict[str, Any]
     parts: dict[str, Sha]
     digest: Sha
@@ -165,9 +201,11 @@ def describe(certificate: dict[str, Any]) -> str:
     kept = certificate["kept"]
     lines = (
         "To be forgotten: " + "; ".join(f"{key} {reprlib.repr(value)}" for key, value in asked.items()),
-        f"Requested: {certificate['request'].get('received')}; certified: {certificate['created']}",
+        f"Requested: {_requested(certificate)}; certified: {certificate['created']}",
+        f"Certificate {certificate['position']} of its chain; method {_method(certificate)}",
         f"Model to keep: {kept['file']}, SHA-256 {kept['sha256']}",
         *_identified(certificate["summary"].get("membership")),
+        f"Thresholds: {_thresholds(certificate)}",
         with_tally(certificate["verdict"], tally_of(certificate["summary"], certificate["audit"])),
     )
     return "\n".join(map(word, lines))
@@ -179,6 +217,24 @@ def _identified(membership: Any) -> list[str]:
         return []
     bound = isinstance(membership, dict) and membership.get("sha256")
     return [f"Clients' names: {f'bound to keys, membership file {bound}' if bound else str(membership)[:200]}"]
+
+
+def _requested(certificate: dict[str, Any]) -> str:
+    """Say when the request arrived: as the ledger has it, or else when it was begun to be answered."""
+    entries = [f"{entry['received']} (request {entry['number']})" for entry in certificate["requests"]]
+    return ", ".join(entries) or str(certificate["request"].get("received"))
+
+
+def _method(certificate: dict[str, Any]) -> str:
+    method = certificate["config"].get("method")
+    options = dict(method) if isinstance(method, dict) else {}
+    name = options.pop("name", certificate["summary"].get("method"))
+    return f"{name} ({', '.join(f'{key}={value}' for key, value in options.items()) or 'no options'})"
+
+
+def _thresholds(certificate: dict[str, Any]) -> str:
+    limits = (certificate["audit"] or {}).get("thresholds")
+    return ", ".join(f"{key} {value}" for key, value in limits.items()) if isinstance(limits, dict) else "none"
 
 
 def federation(summary: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from fupareto.experiment.audit import audit, examine, retrain_into
 from fupareto.experiment.duration import Agree, always
+from fupareto.experiment.requests import how, replay, stored
 from fupareto.experiment.setting import default_request, federation, forgetter, stored_experiment
 from fupareto.experiment.train import train
 from fupareto.experiment.unlearn import unlearn
@@ -16,8 +17,11 @@ __all__ = [
     "examine",
     "federation",
     "forgetter",
+    "how",
     "no_progress",
+    "replay",
     "retrain_into",
+    "stored",
     "stored_experiment",
     "train",
     "unlearn",

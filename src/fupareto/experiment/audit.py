@@ -9,7 +9,7 @@ from fupareto.audit.checks import Thresholds
 from fupareto.audit.further import Curves, not_stored
 from fupareto.config import Experiment
 from fupareto.errors import UserError
-from fupareto.experiment.setting import federation, stored_experiment
+from fupareto.experiment.setting import federation, reachable, stored_experiment
 from fupareto.experiment.shadows import make
 from fupareto.experiment.unlearn import answer
 from fupareto.federation import Request
@@ -76,7 +76,8 @@ def examine(
             raise UserError(f"{place.path} is a training run and forgot nothing; audit a run of `fupareto unlearn`")
         return Result.of(place, federation(experiment, root=root)[0]).remeasure()
     request = Request.from_json(place.request)
-    result = Result.of(place, federation(experiment, request, root)[0])
+    engine = reachable(federation(experiment, request, root)[0], place.config.get("gone", ()))
+    result = Result.of(place, engine)
     if len(reference) > len(PLACES):
         raise UserError(f"an audit compares with at most {len(PLACES)} retrained models, not {len(reference)}")
     if not reference:
@@ -129,6 +130,7 @@ def retrain_into(
         progress=progress,
         seed=retraining_seed(experiment.seed, number) if number else None,
         attack=False,
+        gone=place.config.get("gone", ()),
     )
 
 

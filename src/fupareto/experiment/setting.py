@@ -1,6 +1,6 @@
 """Federation, request and method of an experiment file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ from torch import Tensor
 from fupareto import data, models, parameters, trust
 from fupareto.config import Experiment, merged, validate
 from fupareto.errors import UserError
-from fupareto.federation import Request, SimulatedFederation
+from fupareto.federation import Federation, Request, SimulatedFederation
+from fupareto.federation.wrappers import Without
 from fupareto.methods import FedAvg, Method
 from fupareto.methods.registry import built_in, find
 from fupareto.randomness import stream
@@ -88,6 +89,11 @@ def federation(
     return engine.divided(request) if request else engine, parameters.read(model).to(engine.device)
 
 
+def reachable(engine: Federation, gone: Sequence[str]) -> Federation:
+    """Return the federation in which some clients can no longer be reached."""
+    return Without(engine, gone) if gone else engine
+
+
 def _marked(experiment: Experiment) -> tuple[str, ...]:
     """Return the clients that carry the backdoor: those that the file names, or the clients of its request."""
     if not experiment.backdoor.enabled:
@@ -113,7 +119,7 @@ def forgetter(experiment: Experiment, chosen: str, options: Mapping[str, Any]) -
 
 def training(experiment: Experiment) -> FedAvg:
     """Return the training of an experiment's initial model."""
-    method = find(FedAvg.name, experiment.train.model_dump(exclude={"record", "keep"}))
+    method = find(FedAvg.name, experiment.train.model_dump(exclude={"method", "record", "keep"}))
     assert isinstance(method, FedAvg)
     return method
 

@@ -8,7 +8,9 @@ from fupareto.config import Experiment
 from fupareto.experiment.duration import Agree, always
 from fupareto.experiment.duration import check as check_duration
 from fupareto.experiment.setting import default_request, facts, federation, training
+from fupareto.methods import Method
 from fupareto.methods.registry import find
+from fupareto.methods.ridge import Ridge
 from fupareto.run.directory import Run
 from fupareto.run.execute import Progress, Settings, no_progress, silent
 from fupareto.run.start import Start
@@ -43,7 +45,9 @@ def train(
     """
     trust.name(experiment.model, experiment.unlearn.method)
     find(experiment.unlearn.method, experiment.unlearn.options)  # report mistakes in [unlearn] before the training
-    method = training(experiment)
+    section = experiment.train
+    method: Method = Ridge() if section.method == "ridge" else training(experiment)
+    record = [*section.record, *(["ridge"] if section.method == "ridge" and "ridge" not in section.record else [])]
     wanted = default_request(experiment)
     engine, w = federation(experiment, root=root, device=device)
     check_duration(method, engine, w, agree)
@@ -62,7 +66,7 @@ def train(
         Start(w),
         method,
         settings,
-        record=experiment.train.record,
+        record=record,
         keep=experiment.train.keep,
         about=None if wanted.partial else wanted,  # virtual clients do not exist before the request is answered
     )

@@ -1,7 +1,7 @@
 """Answer to a request against the model of a run that was made from an experiment file."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,15 @@ from fupareto.config import Experiment
 from fupareto.errors import UserError
 from fupareto.experiment.duration import Agree, always
 from fupareto.experiment.duration import check as check_duration
-from fupareto.experiment.setting import default_request, facts, federation, forgetter, stored_experiment, stored_method
+from fupareto.experiment.setting import (
+    default_request,
+    facts,
+    federation,
+    forgetter,
+    reachable,
+    stored_experiment,
+    stored_method,
+)
 from fupareto.federation import Request
 from fupareto.methods.sequential import Sequential
 from fupareto.result import Model, began
@@ -36,6 +44,7 @@ def unlearn(
     say: Callable[[str], None] = silent,
     attack: bool = True,
     agree: Agree = always,
+    gone: Sequence[str] = (),
 ) -> Run:
     """Answer a request against the final model of a finished run.
 
@@ -44,7 +53,8 @@ def unlearn(
     the file's when the method, whatever its preset, is the file's. With ``sequential`` the clients are forgotten one
     after the other. ``group`` is the least number of samples of a client that are forgotten together; what a server
     could infer from fewer is said to ``say``. ``attack`` audits the models before the run counts as finished;
-    ``agree`` is asked before a run that takes longer than a day.
+    ``agree`` is asked before a run that takes longer than a day. ``gone`` are clients that can no longer be reached:
+    nobody asks them, and what concerns them is unverified.
     """
     trust.name(method)
     parent = Run.open(trained)
@@ -74,6 +84,7 @@ def unlearn(
         progress=progress,
         attack=attack,
         agree=agree,
+        gone=gone,
     )
 
 
@@ -83,8 +94,7 @@ def _next(parent: Run, experiment: Experiment, request: Request | None) -> Reque
         return request or default_request(experiment)
     if request is None:
         raise UserError(f"{parent.path} has already answered a request; name the clients to forget next with --clients")
-    earlier = Request.from_json(parent.request)
-    return dataclasses.replace(request, left=(*earlier.left, *earlier.clients))
+    return request.after(Request.from_json(parent.request))
 
 
 def answer(
@@ -104,21 +114,24 @@ def answer(
     seed: int | None = None,
     attack: bool = True,
     agree: Agree = always,
+    gone: Sequence[str] = (),
 ) -> Run:
     """Run a method from the model ``w0`` to its end, measure and audit; ``seed`` is the experiment's unless given."""
     asked = forgetter(experiment, chosen, options)
     method = Sequential(asked, len(request.clients)) if sequential else asked
     if not request.partial:
         request.sides([str(i) for i in range(experiment.partition.clients)])
-    engine, _ = federation(experiment, request, root, device=device)
+    simulated, _ = federation(experiment, request, root, device=device)
+    engine = reachable(simulated, gone)
     start = began(engine, w0)
-    check_duration(method, engine, start.w, agree)
+    check_duration(method, simulated, start.w, agree)
     config = {
         "kind": "unlearn",
         "experiment": experiment.model_dump(),
         "method": {"name": chosen, **dataclasses.asdict(method)},
         "trained": str(start.source) if start.source else None,
         "versions": versions(),
+        **({"gone": list(gone)} if gone else {}),
         **({} if seed is None else {"seed": seed}),
     }
     settings = Settings(

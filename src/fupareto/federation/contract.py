@@ -23,6 +23,8 @@ from fupareto.federation.averaging import Aggregation, Claims, coordinatewise, w
 from fupareto.federation.collected import FLOAT, Evaluation, Gradients, Local, Mean, Missing, Models, Traffic, Trial
 from fupareto.federation.questions import (
     Answer,
+    Digest,
+    Digested,
     Evaluate,
     Evaluated,
     Failure,
@@ -104,7 +106,7 @@ class Federation(ABC):
 
     def divided(self, request: Request) -> "Federation":
         """Return the federation in which the samples or classes of a request are virtual clients."""
-        if request.partial:
+        if request.divides:
             raise UserError(f"{type(self).__name__} cannot forget samples or classes, only whole clients")
         return self
 
@@ -305,6 +307,12 @@ class Federation(ABC):
         """Ask for outputs per sample, for audits: n down, samples times classes up per client."""
         answers, missing = self.answers(dict.fromkeys(ids, Predict(w, tuple(splits))))
         return {i: a for i, a in answers.items() if isinstance(a, Predicted)}, missing
+
+    def digests(self) -> dict[str, str | None]:
+        """Ask every client for the digest of its data; None for a client that does not answer."""
+        answers, _ = self.answers(dict.fromkeys(self.ids, Digest()))
+        found = {i: a.sha256 for i, a in answers.items() if isinstance(a, Digested)}
+        return {i: found.get(i) for i in self.ids}
 
     def _usable(self, questions: Mapping[str, Question], missing: Missing) -> Iterator[tuple[str, Answer]]:
         """Yield usable answers; enter the other clients in ``missing`` with the reason."""

@@ -5,6 +5,9 @@
     federaser/00008/003             the fourth client's local model of that round, and its number of samples
     fupga/003                       the fourth client's local model of the last round
     fedau/00799                     the second heads after that round, of the clients that may be forgotten
+    rewind/00008                    the global model before that round; rounds are spaced geometrically
+    rewind/first.json               the round in which each client first took part
+    ridge/003                       the fourth client's sums for a ridge head
 
 Each model is a safetensors file with its own SHA-256, written when it arrives and read when it is needed, so that only
 one of them is in memory at a time. ``federaser/00008/clients.json`` and ``fupga/clients.json`` list who took part, so
@@ -16,7 +19,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +34,7 @@ from fupareto.vocabulary import LARGEST_SETTING, MOST_KEPT
 
 FORMAT = 2  # histories of format 1 have neither lists of clients nor SHA-256
 LARGEST = 2**26  # bytes of a document
-PARTS = ("federaser", "fupga", "fedau")  # parts of a history, by the method that needs them
+PARTS = ("federaser", "fupga", "fedau", "rewind", "ridge")  # parts of a history, by the method that needs them
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Plan:
         keep: Rounds to store for FedEraser.
         heads: Clients that train a second head for FedAU.
         label_seed: Seed of FedAU's wrong labels.
+        continued: Whether the training went on from an earlier run, which may have seen any data.
     """
 
     parts: tuple[str, ...]
@@ -53,6 +57,7 @@ class Plan:
     keep: int = 100
     heads: tuple[str, ...] = ()
     label_seed: int = 0
+    continued: bool = False
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> "Plan":
@@ -73,6 +78,16 @@ class Plan:
         count = min(self.keep, self.rounds)
         return tuple(k * self.rounds // count for k in range(count))
 
+    @property
+    def rewound(self) -> tuple[int, ...]:
+        """Rounds before which the global model is stored for Rewind: 0, 1, 2, 3, 4, 6, 8, 12, …, by factors of √2."""
+        found = {0}
+        step = 1.0
+        while step < self.rounds:
+            found.add(round(step))
+            step *= 2**0.5
+        return tuple(sorted(r for r in found if r < self.rounds))
+
     def bytes(self, parameters: int, head: int) -> dict[str, int]:
         """Return the bytes of each part on disk, without file headers.
 
@@ -81,6 +96,7 @@ class Plan:
             head: Size of the last layer.
         """
         models = {"federaser": min(self.keep, self.rounds) * (len(self.clients) + 1), "fupga": len(self.clients)}
+        models |= {"rewind": len(self.rewound), "ridge": 0}  # sums are small
         return {
             part: 4 * (models[part] * parameters if part in models else len(self.heads) * head) for part in self.parts
         }
@@ -89,8 +105,8 @@ class Plan:
 class History:
     """The directory of a history, opened for reading or writing."""
 
-    def __init__(self, path: Path, parameters: int | None = None) -> None:
-        self.path = path
+    def __init__(self, path: Path, parameters: int | None = None, only: Sequence[str] = PARTS) -> None:
+        self.path, self.only = path, only
         self.parameters = parameters  # of the model, where it is known: then models of another size are refused
 
     @classmethod
@@ -128,9 +144,9 @@ class History:
         return history
 
     @classmethod
-    def open(cls, path: Path) -> "History | None":
-        """Return the history of a training run, or None when nothing was recorded."""
-        return cls(path) if (path / "index.json").is_file() else None
+    def open(cls, path: Path, only: Sequence[str] = PARTS) -> "History | None":
+        """Return the history of a training run, or some parts of it; None when nothing was recorded."""
+        return cls(path, only=only) if (path / "index.json").is_file() else None
 
     @property
     def plan(self) -> Plan:
@@ -143,7 +159,8 @@ class History:
             raw = documents.parse_object(documents.read(self.path / "index.json"))
             if (found := raw.pop("format", 1)) not in (1, FORMAT):
                 raise ValueError("it is of a later format")
-            return found, Plan.of(raw)
+            plan = Plan.of(raw)
+            return found, replace(plan, parts=tuple(part for part in plan.parts if part in self.only))
         except (ValueError, TypeError) as error:
             raise UserError(f"{self.path / 'index.json'} is damaged: {error}") from error
 
@@ -172,6 +189,21 @@ class History:
         with contextlib.suppress(OSError):
             files.remove(self._file(f"fedau/{round_ - 2:05}"))
 
+    def keep_global(self, round_: int, w: Tensor) -> None:
+        """Keep the global model before a round, for Rewind."""
+        self._save(f"rewind/{round_:05}", {"w": w})
+
+    def keep_first(self, round_: int, clients: Sequence[str]) -> None:
+        """Note the round in which clients took part, unless they did in an earlier one."""
+        known = self.first()
+        new = {i: round_ for i in clients if known.get(i, round_ + 1) > round_}
+        if new:
+            self._write("rewind/first.json", json.dumps({**known, **new}).encode())
+
+    def keep_sums(self, client: str, sums: Mapping[str, Tensor]) -> None:
+        """Keep the sums of a client, for a ridge head."""
+        self._save(f"ridge/{self._position(client)}", sums)
+
     # Reading -----------------------------------------------------------------------------------------------------
 
     def before(self, round_: int) -> Tensor:
@@ -191,6 +223,24 @@ class History:
         name = f"fedau/{self.plan.rounds - 1 if round_ is None else round_:05}"
         early = round_ is not None and round_ < 0
         return {} if early or not (self._listed or self._file(name).exists()) else self._load(name)
+
+    def global_before(self, round_: int) -> Tensor:
+        """Return the global model before a round that is stored for Rewind."""
+        return self._load(f"rewind/{round_:05}", "w")["w"]
+
+    def first(self) -> dict[str, int]:
+        """Return the round in which each client first took part."""
+        path = self.path / "rewind/first.json"
+        try:
+            found = documents.parse_object(documents.read(path)) if path.is_file() else {}
+            return {str(i): int(r) for i, r in found.items()}
+        except (UserError, TypeError, ValueError) as error:
+            raise UserError(f"{path} is damaged: {error}; train again with --record rewind") from error
+
+    def sums(self, client: str) -> dict[str, Tensor] | None:
+        """Return the sums of a client; None if it sent none."""
+        name = f"ridge/{self._position(client)}"
+        return self._tensors(name) if self._file(name).is_file() else None
 
     # Files -------------------------------------------------------------------------------------------------------
 
@@ -238,14 +288,17 @@ class History:
                 f"{path} is missing or damaged ({error}); train again with --record to restore it"
             ) from error
 
-    def _load(self, name: str, *keys: str) -> dict[str, Tensor]:
-        """Read the tensors of a file, which must have these keys; models are finite vectors of float32."""
+    def _tensors(self, name: str) -> dict[str, Tensor]:
         try:
             data = documents.read(self._file(name), None)
             found = seal.unsealed(data) if self._listed else safetensors.torch.load(data)
-            tensors = dict(sorted(found.items()))  # safetensors returns them in any order
+            return dict(sorted(found.items()))  # safetensors returns them in any order
         except (UserError, ValueError, safetensors.SafetensorError) as error:
             raise self._damaged(name, error) from error
+
+    def _load(self, name: str, *keys: str) -> dict[str, Tensor]:
+        """Read the tensors of a file, which must have these keys; models are finite vectors of float32."""
+        tensors = self._tensors(name)
         if absent := [key for key in keys if key not in tensors]:
             raise self._damaged(name, f"it has no {absent[0]}")
         for key, t in tensors.items():

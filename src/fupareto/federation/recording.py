@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fupareto.federation.contract import Federation
 from fupareto.federation.history import History, Plan
-from fupareto.federation.questions import Answer, Failure, Question, Train, Trained, TrainHead, flaw
+from fupareto.federation.questions import Answer, Failure, Question, Summed, Train, Trained, TrainHead, flaw
 from fupareto.federation.wrappers import Wrapper
 
 GAMMA = 0.5  # weight of the second head in FedAU's mix before a round
@@ -67,13 +67,20 @@ class Recording(Wrapper):
         for question in list(training.values())[:1] if replayed else ():
             self.kept.keep_before(self.round, question.w)
         usable = []
+        rewound = "rewind" in self.plan.parts and bool(training)
+        if rewound and self.round in self.plan.rewound:
+            self.kept.keep_global(self.round, next(iter(training.values())).w)
         for i, answer in self.inner.ask(questions):
+            if isinstance(answer, Summed) and "ridge" in self.plan.parts:
+                self.kept.keep_sums(i, {"gram": answer.gram, "moments": answer.moments})
             if i in training and isinstance(answer, Trained) and flaw(training[i], answer, self.layout.size) is None:
                 usable.append(i)
                 if replayed:
                     self.kept.keep_local(self.round, i, answer.w, answer.size)
                 if last:
                     self.kept.keep_last(i, answer.w, answer.size)
+                if rewound:  # before the answer is used
+                    self.kept.keep_first(self.round, [i])
             yield i, answer
         if training and replayed:
             self.kept.keep_clients(self.round, usable)

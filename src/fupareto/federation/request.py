@@ -29,12 +29,16 @@ class Request:
         samples: Row numbers in the training data to forget, by client.
         classes: Classes to forget, at all clients.
         left: Ids of clients that earlier requests have forgotten; they are neither forget nor retained clients.
+        left_samples: Row numbers that earlier requests have forgotten, by client; nobody trains on them any more.
+        left_classes: Classes that earlier requests have forgotten.
     """
 
     clients: tuple[str, ...] = ()
     samples: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     classes: tuple[int, ...] = ()
     left: tuple[str, ...] = ()
+    left_samples: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    left_classes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if sum(map(bool, (self.clients, self.samples, self.classes))) > 1:
@@ -44,6 +48,24 @@ class Request:
     def partial(self) -> bool:
         """Whether the request is for samples or classes, not for whole clients."""
         return bool(self.samples or self.classes)
+
+    @property
+    def divides(self) -> bool:
+        """Whether clients do not take part with all of their data: this request, or an earlier one, names parts."""
+        return bool(self.partial or self.left_samples or self.left_classes)
+
+    def after(self, earlier: "Request") -> "Request":
+        """Return this request as one that follows another: what that one forgot, and those before it, has left."""
+        rows: dict[str, set[int]] = {}
+        for part in (earlier.left_samples, earlier.samples, self.left_samples):
+            for i, numbers in part.items():
+                rows.setdefault(i, set()).update(numbers)
+        return replace(
+            self,
+            left=tuple(dict.fromkeys((*earlier.left, *earlier.clients, *self.left))),
+            left_samples={i: tuple(sorted(numbers)) for i, numbers in rows.items()},
+            left_classes=tuple(dict.fromkeys((*earlier.left_classes, *earlier.classes, *self.left_classes))),
+        )
 
     def sides(self, ids: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the ids of the forget clients and of the retained clients, in the order of ``ids``.
@@ -97,16 +119,22 @@ class Request:
         for i, splits in clients.items():
             if i in self.left:
                 continue
-            gone = self._gone(i, splits["train"][1])
+            left = self._rows(i, splits["train"][1], self.left_samples) | _among(splits["train"][1], self.left_classes)
+            gone = self._gone(i, splits["train"][1]) & ~left
+            if not self.partial:
+                if not bool(left.all()):
+                    divided[i] = _remaining(splits, ~left, self.left_classes)
+                continue
             held_out = {"test": splits["test"]} if "test" in splits else {}
-            kept = {"train": _take(splits["train"], ~gone)} if not bool(gone.all()) else {}
+            staying = ~gone & ~left
+            kept = {"train": _take(splits["train"], staying)} if bool(staying.any()) else {}
             if kept and "test" in splits:
-                outside = ~self._of_classes(splits["test"][1])
+                outside = ~_among(splits["test"][1], (*self.classes, *self.left_classes))
                 kept |= {"test": _take(splits["test"], outside)} if bool(outside.any()) else {}
             if kept:
                 divided[i] = kept
             if bool(gone.any()):
-                if "test" in splits and bool((like := self._of_classes(splits["test"][1])).any()):
+                if "test" in splits and bool((like := _among(splits["test"][1], self.classes)).any()):
                     held_out["nonmember"] = _take(splits["test"], like)
                 divided[f"{i}{VIRTUAL}"] = {**held_out, "train": _take(splits["train"], gone)}
         return divided
@@ -144,7 +172,9 @@ class Request:
 
     def of(self, client: str) -> "Request":
         """Return the part of the request that concerns one client, without the row numbers of other clients."""
-        return Request(samples={i: rows for i, rows in self.samples.items() if i == client}, classes=self.classes)
+        own = {i: rows for i, rows in self.samples.items() if i == client}
+        left = {i: rows for i, rows in self.left_samples.items() if i == client}
+        return Request(samples=own, classes=self.classes, left_samples=left, left_classes=self.left_classes)
 
     def words(self) -> str:
         """Return the data to forget in words; empty for a request for whole clients."""
@@ -158,9 +188,10 @@ class Request:
         return ""
 
     def _gone(self, client: str, labels: Tensor) -> Tensor:
-        if not self.samples:
-            return self._of_classes(labels)
-        rows = self.samples.get(client, ())
+        return self._rows(client, labels, self.samples) if self.samples else _among(labels, self.classes)
+
+    def _rows(self, client: str, labels: Tensor, samples: Mapping[str, tuple[int, ...]]) -> Tensor:
+        rows = samples.get(client, ())
         gone = torch.zeros(len(labels), dtype=torch.bool, device="cpu")
         if outside := [r for r in rows if not 0 <= r < len(labels)]:
             raise UserError(
@@ -168,12 +199,6 @@ class Request:
             )
         gone[list(rows)] = True
         return gone.to(labels.device)
-
-    def _of_classes(self, labels: Tensor) -> Tensor:
-        held = [
-            c for c in self.classes if int(labels.min()) <= c <= int(labels.max())
-        ]  # other numbers may overflow the type
-        return torch.isin(labels, torch.tensor(held, dtype=labels.dtype, device="cpu").to(labels.device))
 
     def to_json(self) -> dict[str, Any]:
         """Return the request in the format of request.json."""
@@ -184,29 +209,59 @@ class Request:
             found["classes"] = list(self.classes)
         if self.left:
             found["left"] = list(self.left)
+        if self.left_samples:
+            found["left_samples"] = {i: list(rows) for i, rows in self.left_samples.items()}
+        if self.left_classes:
+            found["left_classes"] = list(self.left_classes)
         return found
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "Request":
         """Return the request from the format of request.json; raise UserError for anything else."""
         try:
-            samples = raw.get("samples", {})
-            if not isinstance(samples, Mapping):
-                raise ValueError(f"samples must map clients to row numbers, not be a {type(samples).__name__}")
-            documents.names(list(samples), "samples")
             return cls(
                 documents.names(raw.get("clients", ()), "clients"),
-                {i: documents.numbers(rows, f"samples of client {i!r}") for i, rows in samples.items()},
+                _rows_of(raw, "samples"),
                 documents.numbers(raw.get("classes", ()), "classes"),
                 documents.names(raw.get("left", ()), "left"),
+                _rows_of(raw, "left_samples"),
+                documents.numbers(raw.get("left_classes", ()), "left_classes"),
             )
         except ValueError as error:
             raise UserError(f"the request is damaged: {error}") from error
 
 
+def _rows_of(raw: Mapping[str, Any], key: str) -> dict[str, tuple[int, ...]]:
+    """Return row numbers by client; ValueError for anything else."""
+    samples = raw.get(key, {})
+    if not isinstance(samples, Mapping):
+        raise ValueError(f"{key} must map clients to row numbers, not be a {type(samples).__name__}")
+    documents.names(list(samples), key)
+    return {i: documents.numbers(rows, f"{key} of client {i!r}") for i, rows in samples.items()}
+
+
 def _list(words: Iterable[str]) -> str:
     *most, last = words
     return " and ".join(filter(None, [", ".join(most), last]))
+
+
+def _among(labels: Tensor, classes: Sequence[int]) -> Tensor:
+    held = [c for c in classes if int(labels.min()) <= c <= int(labels.max())]  # other numbers may overflow the type
+    return torch.isin(labels, torch.tensor(held, dtype=labels.dtype, device="cpu").to(labels.device))
+
+
+def _remaining(splits: Splits, staying: Tensor, classes: Sequence[int]) -> Splits:
+    """Return all splits of a client without the rows, and the test data of the classes, that were forgotten earlier."""
+    found = dict(splits)
+    for name in ("train", "clean", "member", "trigger"):
+        if name in found and len(found[name][1]) == len(staying) and not bool(staying.all()):
+            found[name] = _take(found[name], staying)
+    if classes and "test" in found:
+        outside = ~_among(found["test"][1], classes)
+        found["test"] = _take(found["test"], outside)
+        if not bool(outside.any()):
+            del found["test"]
+    return found
 
 
 def _take(samples: tuple[Tensor, Tensor], chosen: Tensor) -> tuple[Tensor, Tensor]:

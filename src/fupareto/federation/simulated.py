@@ -99,7 +99,7 @@ class SimulatedFederation(Federation):
 
     def divided(self, request: Request) -> "SimulatedFederation":
         """Return the federation with virtual clients; the same federation for a request for whole clients."""
-        return self.like(request.divide(self.clients)) if request.partial else self
+        return self.like(request.divide(self.clients)) if request.divides else self
 
     def like(self, clients: Mapping[str, Splits]) -> "SimulatedFederation":
         """Return a federation with the same model and other clients."""

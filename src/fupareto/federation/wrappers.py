@@ -1,7 +1,7 @@
 """Wrappers around federations, which add state between questions."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fupareto.federation.collected import Gradients, Local, Missing
 from fupareto.federation.contract import Federation
-from fupareto.federation.questions import Answer, Question
+from fupareto.federation.questions import Answer, Failure, Question
 from fupareto.federation.request import Request
 from fupareto.tasks.losses import Loss
 
@@ -96,6 +96,21 @@ class KeepingAnswers(Wrapper):
         if keep and not answers.missing:
             kept.w, kept.objectives, kept.answers = w, dict(objectives), answers
         return answers
+
+
+class Without(Wrapper):
+    """A federation in which some clients can no longer be reached: they are known, and answer nothing."""
+
+    def __init__(self, inner: Federation, gone: Sequence[str]) -> None:
+        super().__init__(inner)
+        self.gone = frozenset(gone)
+
+    def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer]]:
+        """Ask the others; a client that is gone fails."""
+        here = {i: question for i, question in questions.items() if i not in self.gone}
+        answers = self.inner.ask(here)
+        for i in questions:
+            yield next(answers) if i in here else (i, Failure("can no longer be reached"))
 
 
 class Attendance(Wrapper):

@@ -4,7 +4,11 @@ A deployment may start a new process for every message, so this module keeps no 
 messages, the model of the round from its gradient to its line search, is in ``context.state``, which stays on the node.
 """
 
+import json
+import os
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +16,7 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from torch import Tensor, nn
 
-from fupareto.federation.questions import QUESTIONS, Answer, Failure, Gradient, PseudoGradient
+from fupareto.federation.questions import QUESTIONS, Answer, Attested, Failure, Gradient, PseudoGradient
 from fupareto.federation.request import Request, Splits
 from fupareto.federation.samples import check_fit, checked, splits_of
 from fupareto.flower.arrays import array_of, tensor_of
@@ -29,6 +33,7 @@ from fupareto.models import check_outputs
 Model = Callable[[], nn.Module]
 Data = Callable[[Context], Any]  # the node's train and test set, each (inputs, labels) or a torch Dataset
 KEPT = "fupareto.kept"
+KEY = "FUPARETO_CLIENT_KEY"  # environment variable of the file of the client's private key
 
 
 def client_app(model: Model, data: Data) -> ClientApp:
@@ -105,9 +110,20 @@ def _answered(content: RecordDict, context: Context, model: Model, data: Data) -
         splits = _held(client_id(context), read_request(content), data(context))[asked]
         shape = tuple(splits["train"][0].shape[1:])
         check_fit(asked, splits, shape, check_outputs(module, shape))
-        return question.answer(module, splits, asked)
+        answer = question.answer(module, splits, asked)
+        return _signed(answer, context) if isinstance(answer, Attested) else answer
     except Exception as error:
         return Failure(f"{type(error).__name__}: {error}")
+
+
+def _signed(answer: Attested, context: Context) -> Attested:
+    """Sign what the client measured, if the node has a key: client-key in its node config, or FUPARETO_CLIENT_KEY."""
+    path = str(context.node_config.get("client-key", "")) or os.environ.get(KEY, "")
+    if not path:
+        return answer
+    from fupareto.evidence import signer, signing
+
+    return replace(answer, envelope=json.dumps(signing.envelope(json.loads(answer.statement), signer(Path(path)))))
 
 
 def _held(client: str, request: Request | None, held: Any) -> dict[str, Splits]:

@@ -100,7 +100,7 @@ class FlowerFederation(Federation):
 
         Row numbers are sent only to the client whose rows they are.
         """
-        if not request.partial:
+        if not request.divides:
             return self
         if unknown := [i for i in request.samples if i not in self.ids]:
             raise UserError(

@@ -40,6 +40,9 @@ class Order(BaseModel):
         keep: Number of rounds that are recorded for FedEraser.
         seed: Seed of all random choices.
         log: Trackers to which the server logs the rounds: "tensorboard,mlflow,wandb".
+        certify: Whether a certificate is written at the end, and forget clients are asked for their signed receipts.
+        key: File of the private key that signs the certificate.
+        previous: Certificate of the request before it.
     """
 
     model_config = ConfigDict(frozen=True, alias_generator=lambda name: name.replace("_", "-"), allow_inf_nan=False)
@@ -68,6 +71,9 @@ class Order(BaseModel):
     keep: int = Field(100, gt=0)
     seed: int = Field(0, ge=0)
     log: str = ""
+    certify: bool = False
+    key: str = ""
+    previous: str = ""
 
     @field_validator("forget", "classes", mode="before")
     @classmethod

@@ -9,7 +9,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
-from fupareto import api, parse
+from fupareto import answering, api, evidence, parse
 from fupareto.audit.checks import CLOSING
 from fupareto.errors import UserError
 from fupareto.flower.engine import FlowerFederation
@@ -84,6 +84,8 @@ def serve(grid: Grid, run_config: Mapping[str, Any], model: Model, fresh: Fresh 
     with tracking:
         result = (_train if order.trains else _unlearn)(order, federation, start, _how(order, start, out, tracking))
     result.report(out / "report.html")
+    if order.certify and not order.trains:
+        _certify(order, result, out)
     run = Run.open(out)
     _tell(run)
     return run
@@ -105,6 +107,15 @@ def _unlearn(order: Order, federation: FlowerFederation, start: Start, how: dict
         references = [str(path) for path in parse.listed(order.reference)]
         result.audit(retrain=order.retrain, reference=references or None, dormancy=order.dormancy)
     return result
+
+
+def _certify(order: Order, result: api.Result, out: Path) -> None:
+    """Certify the run, and ask the forget clients to sign what they measure on their own data."""
+    signer = evidence.signer(Path(order.key)) if order.key else None
+    path = evidence.certify(out, previous=Path(order.previous) if order.previous else None, signer=signer)
+    log.info("fupareto: certificate %s", path)
+    for client, text in answering.receipts(result).items():
+        log.info("fupareto: receipt of client %s: %s", client, text)
 
 
 def _how(order: Order, start: Start, out: Path, tracking: Tracking) -> dict[str, Any]:

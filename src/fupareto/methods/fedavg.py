@@ -12,7 +12,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fupareto.federation.averaging import Aggregation
-from fupareto.federation.collected import Local
+from fupareto.federation.collected import Local, Mean
 from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
 from fupareto.methods.base import Method, State, decaying, positive, sample_size, share
@@ -57,16 +57,19 @@ class FedAvg(Method):
 
     def step(self, federation: Federation, state: State) -> State:
         """Train locally at the sampled clients and take the weighted mean of their models."""
-        lr = self.lr * self.decay**state.round
-        local = Local(lr, self.epochs, self.batch_size, state.stream("train"))
-        sample = state.sampled(self.participation)
-        mean = federation.train_mean(state.w, sample, Loss("ce"), local, self.aggregation)
+        lr, sample = self.lr * self.decay**state.round, state.sampled(self.participation)
+        mean = self.trained(federation, state, lr, sample)
         return state.after(
             "train",
             {"lr": lr, "step": None if mean.w is None else 1.0, **mean.told, **state.told(sample)},
             w=state.w if mean.w is None else mean.w,
             done=state.round + 1 >= self.rounds,
         )
+
+    def trained(self, federation: Federation, state: State, lr: float, sample: Sequence[str]) -> Mean:
+        """Ask for the mean of local models, at a rate."""
+        local = Local(lr, self.epochs, self.batch_size, state.stream("train"))
+        return federation.train_mean(state.w, sample, Loss("ce"), local, self.aggregation)
 
     def slowed(self, share: float) -> "FedAvg":
         """Return the same training with everybody, at a constant share of its first rate."""

@@ -20,8 +20,13 @@ from fupareto.methods.mode import MoDe
 from fupareto.methods.negate import NoT
 from fupareto.methods.renew import Renew
 from fupareto.methods.retrain import Retrain
+from fupareto.methods.rewind import Rewind
+from fupareto.methods.ridge import Ridge
 
-_ALL = (FUPareto, Renew, Retrain, FedEraser, FUPGA, FedEditor, MoDe, FedAU, FUGAS, FedOSD, NoT, FineTune, FedAvg)
+_ALL = (
+    FUPareto, Renew, Retrain, Rewind, Ridge, FedEraser, FUPGA, FedEditor, MoDe, FedAU, FUGAS, FedOSD, NoT, FineTune,
+    FedAvg,
+)  # fmt: skip
 METHODS: dict[str, type[Method]] = {m.name: m for m in _ALL}
 VARIANTS: dict[str, type[Method]] = {"fupareto:m1": NaiveDescent}  # presets that are classes of their own
 

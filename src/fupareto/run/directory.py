@@ -5,6 +5,8 @@
     rounds.jsonl           one line per round
     initial.safetensors    unlearned.safetensors    recovered.safetensors
     checkpoint/state.safetensors   the last complete state, until the run is finished
+    replay/                states of some rounds, from which they can be computed again (replay.py)
+    earlier.json           what earlier requests forgot, measured again (runs that answer requests of a ledger)
     summary.json  audit.json  report.html      the result
     manifest.json          SHA-256 of the files above
     .lock                  while a process writes
@@ -18,13 +20,13 @@ import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from fupareto import files
+from fupareto import files, seal, serial
 from fupareto.errors import UserError
 from fupareto.run import lock, manifest, stored
 from fupareto.run.records import Records
@@ -32,6 +34,7 @@ from fupareto.run.storage import CHECKPOINT
 from fupareto.vocabulary import STAGES
 
 FORMAT = 2
+T = TypeVar("T")
 READABLE = (1, FORMAT)  # runs of format 1 have no manifest, and their checkpoints are not sealed
 BEFORE_CONFIG = {"training", "request.json", manifest.FILE, lock.FILE, "demo.json"}  # may exist without config.toml
 ORIGIN = ("versions", "trained", "training")  # entries of config.toml in which a resumed run may differ
@@ -157,6 +160,33 @@ class Run(Records):
         """Return whether the run is finished: its summary.json exists."""
         return (self.path / "summary.json").is_file()
 
+    def save_replay(self, round_: int, state: Any, after: Tensor) -> None:
+        """Keep the state before a round, and the model after it, for a replay."""
+        name = f"replay/{round_:05}"
+        sealed = seal.seal(serial.to_bytes(state, sha256=seal.BLANK))
+        with self.locked():
+            self._mkdir(self.path / "replay")
+            try:
+                files.put(self.path / f"{name}.safetensors", sealed)
+                files.put(self.path / f"{name}.after.safetensors", seal.sealed({"w": after}))
+            except OSError as error:
+                raise self._not_written(name, error) from error
+
+    def has_replay(self, round_: int) -> bool:
+        """Return whether the state before a round was kept."""
+        return (self.path / f"replay/{round_:05}.after.safetensors").is_file()
+
+    def load_replay(self, round_: int, cls: type[T]) -> tuple[T, Tensor]:
+        """Return the state before a round, and the model after it."""
+        name = f"replay/{round_:05}"
+        try:
+            data = self._read(f"{name}.safetensors", None)
+            seal.check(data)
+            state = serial.from_bytes({cls.__name__: cls}, data)
+            return state, seal.unsealed(self._read(f"{name}.after.safetensors", None))["w"]
+        except (ValueError, KeyError, safetensors.SafetensorError) as error:
+            raise UserError(f"the state {self.path / name}.safetensors is damaged: {error}") from error
+
     # Models and results ------------------------------------------------------------------------------------------
 
     def save_model(self, stage: str, tensors: Mapping[str, Tensor]) -> None:
@@ -188,6 +218,10 @@ class Run(Records):
         with self.locked():
             self._write({**contents, "summary.json": _json_bytes(summary)}, complete=("rounds.jsonl",))
             self._end()
+
+    def save_earlier(self, earlier: Mapping[str, Any]) -> None:
+        """Write what earlier requests forgot, measured on this run's model."""
+        self._write({"earlier.json": _json_bytes(earlier)})
 
     def save_report(self, html: str) -> Path:
         """Write the report and return its path; the manifest leaves it out, since it can be made again."""

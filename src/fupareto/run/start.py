@@ -21,6 +21,8 @@ from fupareto.run.directory import Run
 from fupareto.run.in_memory import MemoryRun
 
 Place = Run | MemoryRun
+LASTING = ("federaser", "rewind", "ridge")  # parts of a history that serve a request after another one
+ANCESTORS = 1000  # runs between a run and its training, at most
 FORMS = (
     "an nn.Module, its state dict, a flat tensor, the path of a .safetensors file, the directory of a finished run, or "
     "a Result"
@@ -33,17 +35,22 @@ class Start:
 
     Attributes:
         w: Vector of the model.
-        left: Clients that the model has already forgotten; they no longer take part.
+        earlier: What the model has already forgotten, as a request; None for nothing.
         history: Recorded history of its training, for methods that need it.
         training: Settings of its training; None where they are not known.
         source: Run directory that the model comes from; None where there is none.
     """
 
     w: Tensor
-    left: tuple[str, ...] = ()
+    earlier: Request | None = None
     history: History | None = None
     training: FedAvg | None = None
     source: Path | None = None
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Clients that the model has already forgotten as wholes; they no longer take part."""
+        return () if self.earlier is None else (*self.earlier.left, *self.earlier.clients)
 
 
 def start_from(layout: Layout, w0: Any, what: str = "w0") -> Start:
@@ -107,18 +114,23 @@ def training_of(place: Place) -> FedAvg | None:
 
 def _after(layout: Layout, place: Place) -> Start:
     """Return the start from a finished run: its final model, its history and the clients that it has forgotten."""
-    w, left = kept_model(layout, place), tuple[str, ...]()
-    if not place.trains:
-        earlier = Request.from_json(place.request)
-        if earlier.partial:
-            raise UserError(
-                f"cannot start from {place.path}, which forgot {earlier.words()}: only a run that forgot whole clients "
-                "can be followed by another request. Remove these data from the federation, and start from the "
-                ".safetensors file of the run"
-            )
-        left = (*earlier.left, *earlier.clients)
-    history = None if place.path is None else History.open(place.path / "history")
-    return Start(w, left, history, training_of(place), place.path)
+    earlier = None if place.trains else Request.from_json(place.request)
+    return Start(kept_model(layout, place), earlier, _history(place), training_of(place), place.path)
+
+
+def _history(place: Place) -> History | None:
+    """Return the history of a run's training; of a run that forgot, what its training recorded and is still of use."""
+    if place.path is None or (own := History.open(place.path / "history")) is not None:
+        return None if place.path is None else own
+    seen: Place = place
+    for _ in range(ANCESTORS):
+        source = seen.config.get("trained")
+        if not source or not Run.begun(Path(source)):
+            return None
+        seen = Run.open(Path(source))
+        if (found := History.open(Path(source) / "history", LASTING)) is not None:
+            return found
+    return None
 
 
 def _file(path: Path) -> dict[str, Tensor]:

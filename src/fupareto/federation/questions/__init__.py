@@ -1,17 +1,24 @@
 """Questions that a server can ask a client, with the client-side answers and their checks."""
 
+from fupareto.federation.questions.attest import Attest, Attested
 from fupareto.federation.questions.base import ANSWERS, QUESTIONS, Answer, Failure, Question, diverged, flaw
+from fupareto.federation.questions.digest import Digest, Digested
 from fupareto.federation.questions.fedau import TrainHead
 from fupareto.federation.questions.fededitor import Edit
 from fupareto.federation.questions.fupga import TrainWithin
 from fupareto.federation.questions.gradients import Gradient, LossAndGradient, Losses, PseudoGradient, TrialLosses
 from fupareto.federation.questions.measuring import Evaluate, Evaluated, Predict, Predicted
+from fupareto.federation.questions.ridge import Summed, Sums
 from fupareto.federation.questions.training import Train, Trained
 
 __all__ = [
     "ANSWERS",
     "QUESTIONS",
     "Answer",
+    "Attest",
+    "Attested",
+    "Digest",
+    "Digested",
     "Edit",
     "Evaluate",
     "Evaluated",
@@ -23,6 +30,8 @@ __all__ = [
     "Predicted",
     "PseudoGradient",
     "Question",
+    "Summed",
+    "Sums",
     "Train",
     "TrainHead",
     "TrainWithin",

@@ -41,7 +41,7 @@ COMPARISON: Sections = (
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-def _document(title: str, *content: object) -> str:
+def document(title: str, *content: object) -> str:
     """A whole page. Its policy forbids the browser to load or run anything, whatever the data say."""
     css = Safe(resources.files("fupareto.report").joinpath("style.css").read_text(encoding="utf-8"))
     head = join(
@@ -78,7 +78,7 @@ def render(
     run = RunView(str(summary.get("name") or "unnamed"), summary, rounds, config, audit or {})
     body = _body(SECTIONS, run)
     checks = f" · {words(run.tally)}" if run.judged and run.tally else ""
-    return _document(f"{run.name}{checks} · unlearning report", sections.header(run), sections.tiles(run), *body)
+    return document(f"{run.name}{checks} · unlearning report", sections.header(run), sections.tiles(run), *body)
 
 
 def render_comparison(
@@ -88,4 +88,4 @@ def render_comparison(
     """The comparison of runs, each given as its name, summary and rounds; `audits` are by name, where there are any."""
     audits = audits or {}
     views = [RunView(name, summary, rounds, audit=audits.get(name) or {}) for name, summary, rounds in runs]
-    return _document("Comparison of runs", comparison.header(views), *_body(COMPARISON, views))
+    return document("Comparison of runs", comparison.header(views), *_body(COMPARISON, views))

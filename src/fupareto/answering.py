@@ -1,0 +1,322 @@
+"""Answers to requests of a ledger: unlearn, audit, measure earlier requests again, certify, and append.
+
+The same for runs from experiment files, from Python and over Flower: what differs is in :class:`How`. Verification with
+the clients' data, receipts and the replay of rounds, for any federation.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fupareto import api, evidence, parse
+from fupareto.audit.intervals import exact
+from fupareto.audit.measure import measure
+from fupareto.errors import UserError
+from fupareto.evidence import (
+    FAILED,
+    NOT_CHECKED,
+    OK,
+    Against,
+    Finding,
+    Ledger,
+    certify,
+    models,
+    reading,
+    schema,
+    signing,
+)
+from fupareto.evidence.keys import Signer
+from fupareto.evidence.ledger import Asked, Entry, combined
+from fupareto.federation import Federation, Request
+from fupareto.federation.history import History
+from fupareto.federation.questions import Attest, Attested, Question
+from fupareto.federation.recording import WithHistory
+from fupareto.federation.request import VIRTUAL
+from fupareto.methods import Method
+from fupareto.methods.registry import find
+from fupareto.result import Result
+from fupareto.run import replay as replaying
+from fupareto.run.directory import Run
+from fupareto.run.start import start_from
+
+BACK = 0.05  # rise of the attack success rate, or of accuracy, up to which a forgotten request counts as held
+RUNS = "runs"
+SIGNED = "signed"
+LEVELS = {replaying.BITS: OK, replaying.CLOSE: OK, replaying.WRONG: FAILED, replaying.UNKNOWN: NOT_CHECKED}
+
+
+@dataclass(frozen=True)
+class How:
+    """How requests of a federation are answered.
+
+    Attributes:
+        unlearn: Function of the model in force, the run directory to write, the request and the clients that are gone;
+            it returns the run, finished and audited.
+        federation: Function of a request and of the clients that are gone; it returns the federation, divided for the
+            request.
+        signer: Key of the operator.
+    """
+
+    unlearn: Callable[[Path, Path, Request, Sequence[str]], Run]
+    federation: Callable[[Request, Sequence[str]], Federation]
+    signer: Signer | None = None
+
+
+def with_federation(
+    federation: Federation, method: Method | str | None = None, signer: Signer | None = None, **audit: Any
+) -> How:
+    """Return how requests are answered with a federation from Python or over Flower.
+
+    Args:
+        federation: All clients.
+        method: Unlearning method; by default FUPareto.
+        signer: Key of the operator.
+        **audit: Options of :meth:`Result.audit`, such as ``retrain``.
+    """
+
+    def unlearn(start: Path, out: Path, request: Request, gone: Sequence[str]) -> Run:
+        result = api.unlearn(federation, start, request, method, out=out, resume=True)
+        if result.place.audit is None:
+            result.audit(**audit)
+        return Run.open(out)
+
+    return How(unlearn, lambda request, gone: federation.divided(request), signer)
+
+
+def begin(path: Path, run: Path, signer: Signer | None = None) -> Ledger:
+    """Begin the ledger of a federation with the model of a finished run.
+
+    Args:
+        path: Directory of the ledger.
+        run: The run, a training or an unlearning.
+        signer: Key of the operator.
+    """
+    return Ledger.create(path, run, _facts(Run.open(run)), signer)
+
+
+def _facts(place: Run) -> dict[str, Any]:
+    if not place.finished:
+        raise UserError(f"{place.path} is not finished; continue it with --resume first")
+    summary = place.summary
+    weights = models.digests(place.path / f"{summary['final']}.safetensors")["weights"]
+    return {"federation": schema.federation(summary, place.config), "weights": weights}
+
+
+def answer(ledger: Ledger, numbers: Sequence[int], how: How) -> Entry:
+    """Answer open requests together, from the model in force; an interrupted answer is continued.
+
+    Args:
+        ledger: The ledger.
+        numbers: Numbers of the requests.
+        how: How they are answered.
+
+    Returns:
+        The entry of the answer.
+    """
+    asked = [ledger.request(number) for number in sorted(set(numbers))]
+    if not asked:
+        raise UserError("name the requests to answer; see: fupareto requests list")
+    if done := [one.number for one in asked if one.answer]:
+        raise UserError(f"request {done[0]} is answered already; see: fupareto requests show {done[0]}")
+    request = Request.from_json(combined(asked)).after(forgotten(ledger))
+    out = ledger.path / RUNS / "-".join(str(one.number) for one in asked)
+    gone = [i for one in asked for i in one.gone]
+    run = how.unlearn(ledger.run_of(ledger.in_force), out, request, gone)
+    summary = run.summary
+    if not (run.path / "certificate.json").exists():
+        found = remeasured(ledger, run.path / f"{summary['final']}.safetensors", how)
+        if found:
+            run.save_earlier(found)
+    before = ledger.answers
+    previous = ledger.certificate_of(before[-1]) if before else None
+    path = certify(run.path, previous=previous, signer=how.signer, requests=[_named(one) for one in asked])
+    certificate, data = schema.read_certificate(path)
+    facts = {
+        "requests": [one.number for one in asked],
+        "run": ledger.relative(run.path),
+        "certificate": reading.sha256(data),
+        "weights": certificate["kept"]["weights"],
+        "status": certificate["status"],
+        "verdict": certificate["verdict"],
+        "checks": summary.get("checks"),
+        "method": summary["method"],
+        "earlier": certificate["earlier"],
+    }
+    return ledger.answer(facts, how.signer)
+
+
+def _named(asked: Asked) -> dict[str, Any]:
+    """Return how a certificate names a request of the ledger."""
+    entry = asked.entry
+    dates = {key: entry[key] for key in ("received", "deadline")}
+    return {"number": asked.number, "sha256": entry.sha256, **dates}
+
+
+def adopt(ledger: Ledger, model: Path, how: How, note: str = "") -> Entry:
+    """Record that another model is in use from now on, and measure on it what was forgotten earlier.
+
+    Args:
+        ledger: The ledger.
+        model: A finished run, or a .safetensors file.
+        how: How the federation is reached.
+        note: Where the model comes from.
+    """
+    file = model / f"{Run.open(model).summary['final']}.safetensors" if model.is_dir() else model
+    weights = models.digests(file)["weights"]
+    found = remeasured(ledger, file, how)
+    facts = {"run": ledger.relative(model), "weights": weights, "note": note, "earlier": found}
+    return ledger.adopt(facts, how.signer)
+
+
+def forgotten(ledger: Ledger) -> Request:
+    """Return everything that was forgotten so far, as what has left."""
+    found = Request()
+    for entry in ledger.answers:
+        found = Request().after(Request.from_json(Run.open(ledger.run_of(entry)).request)).after(found)
+    return found
+
+
+def remeasured(ledger: Ledger, model: Path, how: How) -> dict[str, Any]:
+    """Measure a model on what each answered request forgot; by number of the request.
+
+    A request is *held* if the model knows no more of it than when it was answered, or, where it has no mark, than of
+    data that nobody trained on; *back* if an exact interval says that it knows more; *unknown* if that cannot be said.
+    """
+    found = {}
+    for entry in ledger.answers:
+        run = Run.open(ledger.run_of(entry))
+        request = Request.from_json(run.request)
+        gone = [i for number in entry["requests"] for i in ledger.request(number).gone]
+        federation = how.federation(request, gone)
+        w = start_from(federation.layout, model, "model").w.to(federation.device)
+        found[",".join(map(str, entry["requests"]))] = _compared(federation, w, request, run.summary)
+    return found
+
+
+def _compared(federation: Federation, w: Tensor, request: Request, then: Mapping[str, Any]) -> dict[str, Any]:
+    forget, retained = request.sides(federation.ids)
+    with federation.session():
+        now, missing = measure(federation, w, w, forget, retained)
+    before = then["stages"][then["final"]]
+    marked = now["asr"] is not None and before["asr"] is not None
+    key, count, words = (
+        ("asr", "asr_samples", "its mark works in") if marked else ("forget_acc", "samples", "accuracy is")
+    )
+    held = {"asr": before["asr"], "forget_acc": before["forget_acc"]}
+    result: dict[str, Any] = {"asr": now["asr"], "forget_acc": now["forget_acc"], "then": held}
+    if now[key] is None or before[key] is None or any(i in missing for i in forget):
+        why = next((missing[i] for i in forget if i in missing), "there is nothing to compare with")
+        return {**result, "result": "unknown", "text": f"It could not be measured again: {why}."}
+    usual = 0.0 if marked else now["r_acc"] or 0.0  # what a model gets right that never saw the data
+    limit = max(before[key], usual) + BACK
+    samples = sum(now["clients"][i][count] for i in forget)
+    low = exact(round(now[key] * samples), samples)[0]
+    change = f"{words} {100 * now[key]:.1f}% on {samples} samples, {100 * before[key]:.1f}% when it was answered"
+    change += "" if marked else f", {100 * usual:.1f}% on test data"
+    if now[key] <= limit:
+        return {**result, "result": "held", "text": f"It is still forgotten: {change}."}
+    if low <= limit - BACK:
+        return {**result, "result": "unknown", "text": f"It may have come back, with too few samples to say: {change}."}
+    return {**result, "result": "back", "text": f"It has come back: {change}."}
+
+
+# With the clients' data -------------------------------------------------------------------------------------------
+
+
+def verify(
+    run: str | Path,
+    federation: Federation | None = None,
+    *,
+    replay: str = "",
+    against: Against | None = None,
+    tolerance: float = evidence.TOLERANCE,
+) -> list[Finding]:
+    """Check the certificate of a run from Python or over Flower; with its federation, measure and compute again.
+
+    Args:
+        run: The run directory, with its certificate.
+        federation: The clients of the run, undivided; None checks files, chain and signatures only.
+        replay: Rounds to compute again, such as "17,93" or "all"; empty for none.
+        against: Keys, a ledger and what else the verifier has.
+        tolerance: Allowed difference of fractions.
+
+    Returns:
+        The findings; none of them has the level "failed" if all is well.
+    """
+    path, against = Path(run), against or Against()
+    if federation is None:
+        return evidence.verify(path / "certificate.json", tolerance=tolerance, against=against)
+    result = Result.load(federation, path)
+    held = evidence.load(path / "certificate.json")["audit"] or {}
+    rounds = (held.get("dormancy") or {}).get("rounds", 0)
+    again = result.remeasure(thresholds=held.get("thresholds"), dormancy=rounds)
+    if replay:
+        against = replace(against, replayed=replayed(Run.open(path), result.outcome.federation, replay))
+    return evidence.verify(path / "certificate.json", again=again, tolerance=tolerance, against=against)
+
+
+def replayed(place: Run, federation: Federation, rounds: str) -> list[Finding]:
+    """Compute rounds of a run again, with its federation divided for its request, and return what was found.
+
+    Args:
+        place: The run.
+        federation: Its clients.
+        rounds: Numbers of rounds, separated by commas, or ``all`` for those whose states are kept.
+    """
+    try:
+        numbers = [] if rounds.strip() == "all" else [int(part) for part in parse.listed(rounds)]
+    except ValueError as error:
+        raise UserError(f"replay takes numbers of rounds, such as 17,93, or all, not {rounds!r}") from error
+    settings = dict(place.config["method"])
+    name = settings.pop("name")
+    if "method" in settings:  # a sequential run packs the states of its method
+        return [Finding(NOT_CHECKED, "method", "A run that forgot clients one after the other is not replayable.")]
+    trained = place.config.get("trained")
+    history = History.open(Path(trained) / "history") if trained else None
+    federation = federation if history is None else WithHistory(federation, history)
+    found = replaying.replay(place, find(name, settings), federation, numbers)
+    if not found:
+        return [Finding(NOT_CHECKED, "method", "No round's state was kept, so none is replayable.")]
+    return [Finding(LEVELS[one.result], f"round.{one.round}", f"Round {one.round}: {one.text}.") for one in found]
+
+
+def receipts(
+    result: Result, signers: Mapping[str, Signer] | None = None, clients: Sequence[str] = ()
+) -> dict[str, str]:
+    """Ask forget clients to measure the kept model on their own data, and add what they sign to the certificate.
+
+    Args:
+        result: A certified run, with its federation: ``Result.load(federation, run)``.
+        signers: Keys by client, where clients do not sign themselves, as in a simulation.
+        clients: Clients to ask; by default all forget clients.
+
+    Returns:
+        For each client that was asked, "signed", or why there is no receipt.
+    """
+    run = result.place.path
+    if run is None:
+        raise UserError("receipts need a run directory with a certificate; name one with out=")
+    certificate, data = schema.read_certificate(run / "certificate.json")
+    forget, w = result.outcome.sides[0], result.outcome.model(certificate["kept"]["stage"])
+    if w is None:
+        raise UserError(f"{run} has no {certificate['kept']['file']}")
+    clients = [i if i in forget else f"{i}{VIRTUAL}" for i in clients]
+    if unknown := [i.removesuffix(VIRTUAL) for i in clients if i not in forget]:
+        raise UserError(f"{unknown[0]!r} is not a forget client of {run}; it has {', '.join(forget)}")
+    questions: dict[str, Question] = {i: Attest(w, reading.sha256(data)) for i in clients or forget}
+    answers, missing = result.outcome.federation.answers(questions)
+    envelopes, found = [], dict(missing)
+    for i, answer in answers.items():
+        assert isinstance(answer, Attested)
+        signed = json.loads(answer.envelope) if answer.envelope else None
+        if signed is None and (signer := (signers or {}).get(i.removesuffix(VIRTUAL))) is not None:
+            signed = signing.envelope(json.loads(answer.statement), signer)
+        found[i] = "the client has no key" if signed is None else SIGNED
+        envelopes += [] if signed is None else [signed]
+    if envelopes:
+        signing.add(run / "certificate.json", envelopes)
+    return found
