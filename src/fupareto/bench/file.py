@@ -76,7 +76,7 @@ class Scale(_Section):
 
     Attributes:
         reduced: What is smaller than in the paper, in words, for every table.
-        experiment: Changes to the experiment of the bench.
+        experiment: Changes to the experiment of the bench and of every setting.
         settings: Names of the settings to run; None for all.
         seeds: Seeds of all settings, or by setting.
         options: Options for every method that has them.
@@ -224,7 +224,11 @@ def slug(name: str) -> str:
 
 def _scaled(setting: Setting, scale: Scale) -> Setting:
     seeds = scale.seeds.get(setting.name, setting.seeds) if isinstance(scale.seeds, dict) else None
-    return setting.model_copy(update={"seeds": seeds if scale.seeds else setting.seeds})
+    changes = {
+        "experiment": merged(setting.experiment, scale.experiment),  # a scale also reduces what a setting varies
+        "seeds": seeds if scale.seeds else setting.seeds,
+    }
+    return setting.model_copy(update=changes)
 
 
 def _options(entry: Entry, scale: Scale) -> dict[str, Any]:
