@@ -76,6 +76,11 @@ class Training(_Section):
         epochs: Local epochs per round.
         batch_size: Local batch size.
         participation: Share of the clients that train in a round.
+        optimizer: sgd, adam or adamw; its state starts anew in every round.
+        momentum: Momentum of SGD.
+        weight_decay: Weight decay.
+        clip: Largest norm of a batch's gradient; None for any.
+        shuffle: Whether clients train on their samples in a new random order for every epoch.
         record: Unlearning methods whose training history is recorded.
         keep: Number of rounds that are recorded for FedEraser.
     """
@@ -86,6 +91,11 @@ class Training(_Section):
     epochs: int = Field(1, gt=0)
     batch_size: int = Field(20, gt=0)
     participation: float = Field(1.0, gt=0, le=1)
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    momentum: float = Field(0.0, ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0)
+    clip: float | None = Field(None, gt=0)
+    shuffle: bool = False
     record: list[Literal["federaser", "fupga", "fedau"]] = []
     keep: int = Field(100, gt=0)
 

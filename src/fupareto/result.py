@@ -28,11 +28,12 @@ from fupareto.run.directory import Run
 from fupareto.run.execute import Settings
 from fupareto.run.loop import Outcome
 from fupareto.run.start import Place, Start, kept_model, start_from, training_of
+from fupareto.tasks import task_of
 from fupareto.vocabulary import STAGES
 
 Model = Union[Tensor, nn.Module, Mapping[str, Tensor], str, "os.PathLike[str]", Run, Start, "Result"]
 References = Model | Sequence[Model]  # one retrained model, or two
-FACTS = ("name", "method", "dataset", "model", "seed", "versions", "created")
+FACTS = ("name", "method", "dataset", "model", "seed", "versions", "created", "task", "base")
 
 
 @dataclasses.dataclass
@@ -79,6 +80,8 @@ class Result:
             The result.
         """
         summary, config = place.summary, place.config
+        if "task" in summary:
+            federation = federation.judged(task_of(summary["task"]))
         request = None if place.trains else Request.from_json(place.request)
         if request is None:
             forget = tuple(i for i in federation.ids if i in summary["forget"])
@@ -87,7 +90,7 @@ class Result:
             sides = request.sides(federation.ids)
         seed = config.get("seed", config.get("experiment", {}).get("seed", 0))
         outcome = Outcome(federation, place, sides, request.words() if request else "")
-        return cls(outcome, request, seed, {key: summary.get(key) for key in FACTS})
+        return cls(outcome, request, seed, {key: summary[key] for key in FACTS if key in summary})
 
     @property
     def place(self) -> Place:
@@ -271,7 +274,8 @@ class Result:
         w = kept_model(layout, place).to(device)
         self._check_reference(place)
         method = place.config.get("method", {})
-        own = FedAvg(**{f.name: method[f.name] for f in dataclasses.fields(FedAvg)}) if not place.trains else None
+        known = {f.name: method[f.name] for f in dataclasses.fields(FedAvg) if f.name in method}
+        own = FedAvg(**known) if not place.trains else None
         return Comparison((Truth(w, place.summary["cost"]),), training or own or training_of(place))
 
     def _check_reference(self, place: Place) -> None:
@@ -308,7 +312,8 @@ class Result:
         seed = retraining_seed(self.seed, number)
         config = {**config, "seed": seed} if number else config
         settings = Settings(seed, path and path / PLACES[number], True, 10, config=config)
-        facts = {**{key: self.facts.get(key) for key in FACTS if key != "created"}, "method": method.name}
+        facts = {key: self.facts[key] for key in FACTS if key != "created" and key in self.facts}
+        facts["method"] = method.name
         outcome = execute.answer(self.outcome.federation, Start(w0), self.request, method, settings)
         made = Result(outcome, self.request, seed, facts)
         return dataclasses.replace(self._given(made, training), notes=notes)

@@ -20,22 +20,25 @@ from fupareto.errors import UserError
 from fupareto.federation.collected import FLOAT, Evaluation, Gradients, Local, Mean, Missing, Models, Traffic, Trial
 from fupareto.federation.questions import (
     Answer,
+    Compare,
+    Compared,
     Evaluate,
     Evaluated,
     Failure,
     Gradient,
     LossAndGradient,
     Losses,
-    Predict,
-    Predicted,
     PseudoGradient,
     Question,
+    Signalled,
+    Signals,
     Trained,
     TrialLosses,
     flaw,
 )
 from fupareto.federation.request import Request
 from fupareto.parameters import Layout
+from fupareto.tasks import Classes, Task
 from fupareto.tasks.losses import Loss
 
 
@@ -49,6 +52,7 @@ class Federation(ABC):
         steps_per_question: Trial steps that the engine prefers in one question; None for all of them.
         device: Device of models and answers.
         packages: Packages that the engine uses, for the provenance of a run.
+        task: What the clients' samples, outputs and losses are.
     """
 
     ids: tuple[str, ...]
@@ -57,6 +61,7 @@ class Federation(ABC):
     steps_per_question: int | None = None
     device = torch.device("cpu")
     packages: tuple[str, ...] = ()
+    task: Task = Classes()
 
     def at(self, round_: int) -> "Federation":
         """Return the federation for a round, for engines and wrappers that label messages or files by round."""
@@ -100,6 +105,12 @@ class Federation(ABC):
         if request.partial:
             raise UserError(f"{type(self).__name__} cannot forget samples or classes, only whole clients")
         return self
+
+    def judged(self, task: Task) -> "Federation":
+        """Return the federation with other options of the same task, such as a tolerance."""
+        if task == self.task:
+            return self
+        raise UserError(f"{type(self).__name__} cannot change the options of its task")
 
     def train(self, w: Tensor, ids: Sequence[str], loss: Loss, local: Local) -> Models:
         """Ask for local models: n down, n up per client.
@@ -267,10 +278,17 @@ class Federation(ABC):
             counts[i] = answer.counts
         return Evaluation(counts, missing)
 
-    def predict(self, w: Tensor, ids: Sequence[str], splits: Sequence[str]) -> tuple[dict[str, Predicted], Missing]:
-        """Ask for outputs per sample, for audits: n down, samples times classes up per client."""
-        answers, missing = self.answers(dict.fromkeys(ids, Predict(w, tuple(splits))))
-        return {i: a for i, a in answers.items() if isinstance(a, Predicted)}, missing
+    def signals(self, w: Tensor, ids: Sequence[str], splits: Sequence[str]) -> tuple[dict[str, Signalled], Missing]:
+        """Ask for signals per sample, for audits: n down, at most 14 numbers per sample up per client."""
+        answers, missing = self.answers(dict.fromkeys(ids, Signals(w, tuple(splits))))
+        return {i: a for i, a in answers.items() if isinstance(a, Signalled)}, missing
+
+    def compare(
+        self, w: Tensor, other: Tensor, ids: Sequence[str], splits: Sequence[str]
+    ) -> tuple[dict[str, Compared], Missing]:
+        """Ask how far the outputs of two models are apart, for audits: 2 n down, four numbers up per client."""
+        answers, missing = self.answers(dict.fromkeys(ids, Compare(w, other, tuple(splits))))
+        return {i: a for i, a in answers.items() if isinstance(a, Compared)}, missing
 
     def _usable(self, questions: Mapping[str, Question], missing: Missing) -> Iterator[tuple[str, Answer]]:
         """Yield usable answers; enter the other clients in ``missing`` with the reason."""
@@ -286,4 +304,4 @@ class Federation(ABC):
 def _payload(message: Question | Answer) -> int:
     """Return the bytes of a message's tensors; other values are neglected."""
     values = vars(message).values()
-    return FLOAT * sum(value.numel() for value in values if isinstance(value, Tensor))
+    return sum(value.numel() * value.element_size() for value in values if isinstance(value, Tensor))

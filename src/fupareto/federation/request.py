@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from fupareto.errors import UserError
+from fupareto.tasks.samples import Samples, samples_of
 
-Splits = Mapping[str, tuple[Tensor, Tensor]]  # name -> inputs and labels; "train" is required, "test" is usual
+Splits = Mapping[str, Any]  # name -> Samples, or inputs and labels; "train" is required, "test" is usual
 VIRTUAL = "/forget"  # suffix of the ids of virtual clients
 
 
@@ -91,21 +92,22 @@ class Request:
                 f"the client id {taken[0]!r} ends in '{VIRTUAL}', which is reserved for virtual clients; rename it"
             )
         divided: dict[str, Splits] = {}
-        for i, splits in clients.items():
+        for i, held in clients.items():
             if i in self.left:
                 continue
-            gone = self._gone(i, splits["train"][1])
+            splits = {name: samples_of(samples) for name, samples in held.items()}
+            gone = self._gone(i, splits["train"])
             held_out = {"test": splits["test"]} if "test" in splits else {}
-            kept = {"train": _take(splits["train"], ~gone)} if not bool(gone.all()) else {}
+            kept = {"train": splits["train"].take(~gone)} if not bool(gone.all()) else {}
             if kept and "test" in splits:
-                outside = ~self._of_classes(splits["test"][1])
-                kept |= {"test": _take(splits["test"], outside)} if bool(outside.any()) else {}
+                outside = ~self._of_classes(splits["test"])
+                kept |= {"test": splits["test"].take(outside)} if bool(outside.any()) else {}
             if kept:
                 divided[i] = kept
             if bool(gone.any()):
-                if "test" in splits and bool((like := self._of_classes(splits["test"][1])).any()):
-                    held_out["nonmember"] = _take(splits["test"], like)
-                divided[f"{i}{VIRTUAL}"] = {**held_out, "train": _take(splits["train"], gone)}
+                if "test" in splits and bool((like := self._of_classes(splits["test"])).any()):
+                    held_out["nonmember"] = splits["test"].take(like)
+                divided[f"{i}{VIRTUAL}"] = {**held_out, "train": splits["train"].take(gone)}
         return divided
 
     def of(self, client: str) -> "Request":
@@ -123,19 +125,27 @@ class Request:
             return f"{count} training {what} of {kind} {_list(self.samples)}"
         return ""
 
-    def _gone(self, client: str, labels: Tensor) -> Tensor:
+    def _gone(self, client: str, train: Samples) -> Tensor:
         if not self.samples:
-            return self._of_classes(labels)
+            return self._of_classes(train)
         rows = self.samples.get(client, ())
-        gone = torch.zeros(len(labels), dtype=torch.bool, device="cpu")
-        if outside := [r for r in rows if not 0 <= r < len(labels)]:
+        gone = torch.zeros(len(train), dtype=torch.bool, device="cpu")
+        if outside := [r for r in rows if not 0 <= r < len(train)]:
             raise UserError(
-                f"client '{client}' has training samples 0 to {len(labels) - 1}; the request names {outside[0]}"
+                f"client '{client}' has training samples 0 to {len(train) - 1}; the request names {outside[0]}"
             )
         gone[list(rows)] = True
-        return gone.to(labels.device)
+        return gone
 
-    def _of_classes(self, labels: Tensor) -> Tensor:
+    def _of_classes(self, samples: Samples) -> Tensor:
+        if not self.classes:
+            return torch.zeros(len(samples), dtype=torch.bool, device="cpu")
+        labels = samples.targets
+        if labels.dim() != 1:
+            raise UserError(
+                f"classes cannot be forgotten where samples have no single class, as in the task {samples.task.label}; "
+                "name clients or samples"
+            )
         held = [
             c for c in self.classes if int(labels.min()) <= c <= int(labels.max())
         ]  # other numbers may overflow the type
@@ -162,7 +172,3 @@ class Request:
 def _list(words: Iterable[str]) -> str:
     *most, last = words
     return " and ".join(filter(None, [", ".join(most), last]))
-
-
-def _take(samples: tuple[Tensor, Tensor], chosen: Tensor) -> tuple[Tensor, Tensor]:
-    return samples[0][chosen], samples[1][chosen]

@@ -1,4 +1,6 @@
-"""FedAvg (McMahan et al., AISTATS 2017): local SGD, then the mean of the local models, weighted by samples.
+"""FedAvg (McMahan et al., AISTATS 2017): local training, then the mean of the local models, weighted by samples.
+
+Clients train by plain SGD, or by another optimiser of ``torch.optim``, whose state starts anew in every round.
 
 With ``participation`` below 1 a random share of the clients takes part in each round.
 
@@ -11,15 +13,15 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fupareto.federation.collected import Local
 from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
-from fupareto.methods.base import Method, State, positive, share
+from fupareto.methods.base import State, positive, share
+from fupareto.methods.local import LocalTraining
 from fupareto.tasks.losses import Loss
 
 
 @dataclass(frozen=True)
-class FedAvg(Method):
+class FedAvg(LocalTraining):
     """Train a model by federated averaging; after a request, with the retained clients only."""
 
     name: ClassVar[str] = "fedavg"
@@ -55,7 +57,7 @@ class FedAvg(Method):
     def step(self, federation: Federation, state: State) -> State:
         """Train locally at the sampled clients and take the weighted mean of their models."""
         lr = self.lr * self.decay**state.round
-        local = Local(lr, self.epochs, self.batch_size, state.stream("train"))
+        local = self.locally(lr, self.epochs, self.batch_size, state.stream("train"))
         sample = state.sampled(self.participation)
         mean = federation.train_mean(state.w, sample, Loss("ce"), local)
         return state.after(

@@ -14,6 +14,7 @@ from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
 from fupareto.methods.base import State
 from fupareto.methods.fedavg import FedAvg
+from fupareto.methods.local import OPTIMIZER
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class FineTune(FedAvg):
     """Train on without the forget clients, as the training did."""
 
     name: ClassVar[str] = "finetune"
-    from_training: ClassVar[tuple[str, ...]] = ("lr", "decay", "epochs", "batch_size", "participation")
+    from_training: ClassVar[tuple[str, ...]] = ("lr", "decay", "epochs", "batch_size", "participation", *OPTIMIZER)
 
     rounds: int = 50
 

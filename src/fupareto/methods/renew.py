@@ -30,11 +30,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fupareto.federation.collected import Local, Missing
+from fupareto.federation.collected import Missing
 from fupareto.federation.contract import Federation
 from fupareto.federation.questions import diverged
 from fupareto.federation.request import Request
-from fupareto.methods.base import Method, State, positive, share
+from fupareto.methods.base import State, positive, share
+from fupareto.methods.local import OPTIMIZER, LocalTraining
 from fupareto.randomness import derive
 from fupareto.tasks.losses import Loss
 
@@ -49,13 +50,13 @@ class RenewState(State):
 
 
 @dataclass(frozen=True)
-class Renew(Method):
+class Renew(LocalTraining):
     """Renew the model and train it with the retained clients."""
 
     name: ClassVar[str] = "renew"
     state: ClassVar[type[State]] = RenewState
     from_training: ClassVar[tuple[str, ...]] = (
-        "training_rounds", "lr", "decay", "epochs", "batch_size", "participation",
+        "training_rounds", "lr", "decay", "epochs", "batch_size", "participation", *OPTIMIZER,
     )  # fmt: skip
 
     remains: float = 0.6  # length of what is left of a tensor, over that of its fresh part
@@ -99,7 +100,7 @@ class Renew(Method):
         sample = state.sampled(self.participation)
         lr = state.rate * self.decay**state.round
         mean = federation.train_mean(
-            state.w, sample, Loss("ce"), Local(lr, self.epochs, self.batch_size, state.stream("train"))
+            state.w, sample, Loss("ce"), self.locally(lr, self.epochs, self.batch_size, state.stream("train"))
         )
         missing |= mean.missing
         record: dict[str, Any] = {

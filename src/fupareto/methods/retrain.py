@@ -17,6 +17,7 @@ from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
 from fupareto.methods.base import State
 from fupareto.methods.fedavg import FedAvg
+from fupareto.methods.local import OPTIMIZER
 from fupareto.randomness import derive
 
 
@@ -25,7 +26,7 @@ class Retrain(FedAvg):
     """Train a newly initialised model with the retained clients only."""
 
     name: ClassVar[str] = "retrain"
-    from_training: ClassVar[tuple[str, ...]] = ("lr", "decay", "epochs", "batch_size", "participation")
+    from_training: ClassVar[tuple[str, ...]] = ("lr", "decay", "epochs", "batch_size", "participation", *OPTIMIZER)
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> State:
         """Start from a new initialisation, drawn from its own random stream."""

@@ -11,7 +11,8 @@ from torch import Tensor
 from fupareto.federation.collected import Gradients, Local
 from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
-from fupareto.methods.base import Method, State, positive
+from fupareto.methods.base import State, positive
+from fupareto.methods.local import LocalTraining
 from fupareto.tasks.losses import Loss
 
 CE = Loss("ce")
@@ -27,7 +28,7 @@ class StagedState(State):
 
 
 @dataclass(frozen=True)
-class Staged(Method):
+class Staged(LocalTraining):
     """Unlearn for at most ``rounds``, then train the retained clients with FedAvg for ``recovery_rounds``.
 
     A subclass defines :meth:`unlearn`. Rates decay over both stages, without a reset.
@@ -86,7 +87,7 @@ class Staged(Method):
 
     def local(self, state: State, rate: float) -> Local:
         """Return the local training of this round, for a base rate."""
-        return Local(rate * self.decay**state.round, self.epochs, self.batch_size, state.stream("local"))
+        return self.locally(rate * self.decay**state.round, self.epochs, self.batch_size, state.stream("local"))
 
 
 def moved(state: S, phase: str, w: Tensor | None, record: dict[str, Any], **changes: Any) -> S:

@@ -5,13 +5,15 @@ from fupareto.federation.questions.fedau import TrainHead
 from fupareto.federation.questions.fededitor import Edit
 from fupareto.federation.questions.fupga import TrainWithin
 from fupareto.federation.questions.gradients import Gradient, LossAndGradient, Losses, PseudoGradient, TrialLosses
-from fupareto.federation.questions.measuring import Evaluate, Evaluated, Predict, Predicted
+from fupareto.federation.questions.measuring import Compare, Compared, Evaluate, Evaluated, Signalled, Signals
 from fupareto.federation.questions.training import Train, Trained
 
 __all__ = [
     "ANSWERS",
     "QUESTIONS",
     "Answer",
+    "Compare",
+    "Compared",
     "Edit",
     "Evaluate",
     "Evaluated",
@@ -19,10 +21,10 @@ __all__ = [
     "Gradient",
     "LossAndGradient",
     "Losses",
-    "Predict",
-    "Predicted",
     "PseudoGradient",
     "Question",
+    "Signalled",
+    "Signals",
     "Train",
     "TrainHead",
     "TrainWithin",
