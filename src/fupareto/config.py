@@ -24,7 +24,8 @@ class Data(_Section):
     """Section ``[data]``: the data set.
 
     Attributes:
-        source: Name of a data set (digits, fashion-mnist, cifar10, cifar100, gtsrb), or the path of an .npz file.
+        source: Name of a data set (digits, breast-cancer, diabetes, stdlib, fashion-mnist, cifar10, cifar100, gtsrb),
+            the path of an .npz file, or that of a directory with one entry of text per client.
         samples: Size of a stratified subset; None takes all samples.
     """
 
@@ -36,14 +37,15 @@ class Partition(_Section):
     """Section ``[partition]``: how samples are divided among clients.
 
     Attributes:
-        kind: dirichlet, pat (pathological: a few classes per client) or iid.
+        kind: dirichlet, pat (pathological: a few classes per client), iid, or given, where the data say which client
+            owns which rows: the array ``client`` of an .npz file, the entries of a directory of text.
         clients: Number of clients.
         alpha: Concentration of the Dirichlet partition.
         classes_per_client: Classes of each client in the pathological partition.
         balance: Whether the pathological partition divides a class into equal parts.
     """
 
-    kind: Literal["dirichlet", "pat", "iid"] = "dirichlet"
+    kind: Literal["dirichlet", "pat", "iid", "given"] = "dirichlet"
     clients: int = Field(10, ge=2)
     alpha: float = Field(0.5, gt=0)
     classes_per_client: int = Field(2, ge=1)
@@ -156,7 +158,9 @@ class Experiment(_Section):
         data: Data set.
         partition: Division of the samples among clients.
         backdoor: Trigger that makes forgetting measurable.
-        model: mlp, lenet5, cnn, nfresnet18, or package.module:function.
+        task: Task of the data, by name or with options; None: that of the source, classes for an .npz file.
+        model: mlp, lenet5, cnn, nfresnet18, bag, gru, hf:NAME, or package.module:function.
+        lora: Rank of the LoRA adapters of a model hf:NAME; 0 trains all of it.
         train: Training of the initial model.
         request: What is to be forgotten.
         unlearn: Unlearning method.
@@ -167,7 +171,9 @@ class Experiment(_Section):
     data: Data = Data()
     partition: Partition = Partition()
     backdoor: Backdoor = Backdoor()
+    task: str | dict[str, Any] | None = None
     model: str = "mlp"
+    lora: int = Field(0, ge=0)
     train: Training = Training()
     request: Requested = Requested()
     unlearn: Unlearning = Unlearning()
@@ -195,7 +201,8 @@ def load(path: Path) -> Experiment:
         raise UserError(f"{path} is a bench file, which compares methods; run it with: fupareto bench {path}")
     experiment = validate(raw, str(path))
     source = experiment.data.source
-    if source.endswith(".npz") and not Path(source).is_absolute():
+    beside = path.parent / source
+    if (source.endswith(".npz") or ("/" in source and beside.is_dir())) and not Path(source).is_absolute():
         data = experiment.data.model_copy(update={"source": str((path.parent / source).resolve())})
         experiment = experiment.model_copy(update={"data": data})
     return experiment

@@ -44,11 +44,13 @@ class Pool:
         x: Images (N, C, H, W) or features (N, F).
         y: Labels (N,).
         train_fraction: Fraction of the samples that a client trains on.
+        client: Number of the client that owns each row (N,); None where the file does not say.
     """
 
     x: Array
     y: Array
     train_fraction: float
+    client: NDArray[np.int64] | None = None
 
 
 def _merge(where: Path, x_train: Array, y_train: Array, x_test: Array, y_test: Array) -> Pool:
@@ -180,7 +182,10 @@ def _read_images(pairs: list[tuple[Path, int]]) -> tuple[Array, Array]:
 
 
 def read_npz(path: Path) -> Pool:
-    """Read an .npz file with x_train, y_train, x_test and y_test, or with x and y, of which clients train on 80 %."""
+    """Read an .npz file with x_train, y_train, x_test and y_test, or with x and y, of which clients train on 80 %.
+
+    Beside x and y, an array ``client`` says who owns which row, by numbers or names.
+    """
     if not path.is_file():
         raise UserError(f"the file {path} does not exist")
     if not zipfile.is_zipfile(path):
@@ -190,6 +195,7 @@ def read_npz(path: Path) -> Pool:
             names = set(archive.files)
             wanted = next((w for w in (_FOUR, _TWO) if names.issuperset(w)), None)
             arrays = [archive[name] for name in wanted] if wanted else []
+            owner = archive["client"] if "client" in names and wanted == _TWO else None
     except (
         ValueError,
         OSError,
@@ -209,14 +215,19 @@ def read_npz(path: Path) -> Pool:
         raise UserError(f"{path} contains entries that are not arrays; write it with numpy.savez")
     arrays[0::2] = [_channels_first(x, path) for x in arrays[0::2]]
     arrays[1::2] = [y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y for y in arrays[1::2]]
-    if any(y.ndim != 1 for y in arrays[1::2]):
-        raise UserError(f"{path}: labels have shape {arrays[1].shape}; they must be one number per sample")
     if len(arrays) == 4:
         return _merge(path, *arrays)
     x, y = arrays
     if len(x) != len(y):
         raise UserError(f"{path}: {len(x)} samples but {len(y)} labels; the numbers must be equal")
-    return Pool(x, y, DEFAULT_TRAIN_FRACTION)
+    return Pool(x, y, DEFAULT_TRAIN_FRACTION, None if owner is None else _owners(owner, len(x), path))
+
+
+def _owners(owner: Array, rows: int, path: Path) -> NDArray[np.int64]:
+    """Return who owns which row, numbered in the order of the sorted names."""
+    if owner.shape != (rows,):
+        raise UserError(f"{path}: the array client has shape {owner.shape}, and there are {rows} samples")
+    return np.unique(owner, return_inverse=True)[1].astype(np.int64)
 
 
 _FOUR, _TWO = ("x_train", "y_train", "x_test", "y_test"), ("x", "y")
