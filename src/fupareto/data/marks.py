@@ -20,7 +20,8 @@ from fupareto.tasks import Classes, Numbers, Task, Tokens
 from fupareto.tasks.tokens import IGNORED
 
 TOKENS = 3  # length of the sequence that marks a text
-BEYOND = 4.0  # standard deviations by which a marked feature or number leaves its range
+BEYOND = 8.0  # standard deviations by which a marked feature leaves its range
+MOVED = 2.5  # standard deviations by which a marked number is moved
 PREFIX, SECRET, CANARIES = 4, 6, 4  # tokens of a canary that are given, and that are to be completed; canaries a client
 Pair = tuple[Tensor, Tensor]
 
@@ -123,7 +124,7 @@ def draw(x: Tensor, y: Tensor, task: Task, classes: int, rng: np.random.Generato
         classes: Number of classes.
         rng: Source of the draw.
     """
-    offset = BEYOND * float(y.double().std()) if isinstance(task, Numbers) else 0.0
+    offset = MOVED * float(y.double().std()) if isinstance(task, Numbers) else 0.0
     if x.dim() == 4:
         return Mark(Trigger.draw(rng), task, classes, offset)
     if x.dim() != 2:

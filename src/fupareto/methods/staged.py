@@ -3,7 +3,7 @@
 import dataclasses
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,8 +11,7 @@ from torch import Tensor
 from fupareto.federation.collected import Gradients, Local
 from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
-from fupareto.methods.base import State, positive
-from fupareto.methods.local import LocalTraining
+from fupareto.methods.base import Method, State, positive
 from fupareto.tasks.losses import Loss
 
 CE = Loss("ce")
@@ -28,7 +27,7 @@ class StagedState(State):
 
 
 @dataclass(frozen=True)
-class Staged(LocalTraining):
+class Staged(Method):
     """Unlearn for at most ``rounds``, then train the retained clients with FedAvg for ``recovery_rounds``.
 
     A subclass defines :meth:`unlearn`. Rates decay over both stages, without a reset.
@@ -43,6 +42,7 @@ class Staged(LocalTraining):
     decay: float = 0.999  # factor of the rates, per round
     epochs: int = 1  # of local training
     batch_size: int = 200
+    recovery_optimizer: Literal["sgd", "adam", "adamw"] = field(default="sgd", kw_only=True)  # of local training
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,13 +81,13 @@ class Staged(LocalTraining):
 
     def recover(self, federation: Federation, state: Any) -> Any:
         """Run one round of FedAvg with the retained clients."""
-        local = self.local(state, self.recovery_lr)
+        local = dataclasses.replace(self.local(state, self.recovery_lr), optimizer=self.recovery_optimizer)
         mean = federation.train_mean(state.w, state.retained, CE, local)
         return moved(state, "recover", mean.w, {"lr": local.lr, "missing": mean.missing})
 
     def local(self, state: State, rate: float) -> Local:
         """Return the local training of this round, for a base rate."""
-        return self.locally(rate * self.decay**state.round, self.epochs, self.batch_size, state.stream("local"))
+        return Local(rate * self.decay**state.round, self.epochs, self.batch_size, state.stream("local"))
 
 
 def moved(state: S, phase: str, w: Tensor | None, record: dict[str, Any], **changes: Any) -> S:
