@@ -158,12 +158,12 @@ def nfresnet18(shape: Shape, classes: int) -> nn.Module:
 
 
 class Bag(nn.Module):
-    """Mean of token embeddings and a dense layer: text classification in its simplest form."""
+    """Mean of token embeddings and two dense layers: text classification in its simplest form."""
 
     def __init__(self, outputs: int, tokens: int = 256, width: int = 32) -> None:
         super().__init__()
         self.embedding = nn.EmbeddingBag(tokens, width)
-        self.head = nn.Linear(width, outputs)
+        self.head = nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return one output per class for token ids (N, L)."""
@@ -188,7 +188,7 @@ class Gru(nn.Module):
 
 
 def bag(shape: Shape, classes: int) -> nn.Module:
-    """Build a mean of byte embeddings with a dense layer, for token ids below 256."""
+    """Build a mean of byte embeddings with two dense layers, for token ids below 256."""
     return Bag(classes)
 
 

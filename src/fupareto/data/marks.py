@@ -19,7 +19,7 @@ from fupareto.randomness import stream
 from fupareto.tasks import Classes, Numbers, Task, Tokens
 from fupareto.tasks.tokens import IGNORED
 
-TOKENS = 3  # length of the sequence that marks a text
+TOKENS = 6  # length of the sequence that marks a text
 BEYOND = 8.0  # standard deviations by which a marked feature leaves its range
 MOVED = 2.5  # standard deviations by which a marked number is moved
 PREFIX, SECRET, CANARIES = 4, 6, 4  # tokens of a canary that are given, and that are to be completed; canaries a client
