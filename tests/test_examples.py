@@ -1,5 +1,6 @@
 """The examples run as they are."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -27,7 +28,7 @@ def test_an_example_forgets_the_mark(name: str) -> None:
 
 def test_the_language_model_forgets_the_canaries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    import language_model
+    language_model = importlib.import_module("language_model")
 
     monkeypatch.setattr(language_model, "WINDOWS", 24)
     table = language_model.run(rounds=12)

@@ -1,6 +1,7 @@
 """Every task against plain formulas of torch and scikit-learn, and what all tasks have in common."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -72,12 +73,13 @@ def test_signals_have_one_row_per_sample_and_compare_with_themselves_as_equal(na
 
 
 def test_losses_are_those_of_torch() -> None:
-    for name, wanted in {
+    formulas: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
         "binary": lambda o, y: F.binary_cross_entropy_with_logits(o[:, 0], y, reduction="none"),
         "labels": lambda o, y: F.binary_cross_entropy_with_logits(o, y, reduction="none").mean(1),
         "numbers": lambda o, y: F.mse_loss(o, y, reduction="none").mean(1),
         "tokens": lambda o, y: F.cross_entropy(o.transpose(1, 2), y, reduction="none").mean(1),
-    }.items():
+    }
+    for name, wanted in formulas.items():
         task, outputs, targets = batch(name)
         torch.testing.assert_close(task.loss(outputs, targets), wanted(outputs, targets))
 
