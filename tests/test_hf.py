@@ -65,6 +65,7 @@ def test_a_folder_is_loaded_by_name(tmp_path: Path) -> None:
 
 
 def test_nothing_is_imported_before_it_is_used() -> None:
-    code = "import sys, fupareto.api, fupareto.hf, fupareto.models; print(*[m for m in ('transformers', 'peft') if m in sys.modules])"
+    code = "import sys, fupareto.api, fupareto.hf, fupareto.models\n"
+    code += "print(*[m for m in ('transformers', 'peft') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

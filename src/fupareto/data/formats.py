@@ -218,6 +218,8 @@ def read_npz(path: Path) -> Pool:
     if len(arrays) == 4:
         return _merge(path, *arrays)
     x, y = arrays
+    if not y.ndim:
+        raise UserError(f"{path}: labels have shape (); there must be one number per sample")
     if len(x) != len(y):
         raise UserError(f"{path}: {len(x)} samples but {len(y)} labels; the numbers must be equal")
     return Pool(x, y, DEFAULT_TRAIN_FRACTION, None if owner is None else _owners(owner, len(x), path))

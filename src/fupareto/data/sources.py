@@ -110,18 +110,6 @@ class _Source:
 _CIFAR_MEAN, _CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 _KNOWN = {
     "digits": _Source("scikit-learn's handwritten digits: 1,797 of 8x8 grey, 10 classes", 10, _digits),
-    "breast-cancer": _Source(
-        "scikit-learn's breast-cancer table: 569 rows of 30 features, yes or no", 2, _breast_cancer, task=Binary()
-    ),
-    "diabetes": _Source(
-        "scikit-learn's diabetes table: 442 rows of 10 features, a standardised number", 1, _diabetes, task=Numbers()
-    ),
-    "stdlib": _Source(
-        "sources of ten packages of Python's standard library, each a client: windows of 64 bytes",
-        text.BYTES,
-        _standard_library,
-        task=Tokens(shift=True),
-    ),
     "fashion-mnist": _Source(
         "Fashion-MNIST: 70,000 of 28x28 grey, 10 classes", 10, formats.read_fashion_mnist, _absent_idx
     ),
@@ -146,6 +134,18 @@ _KNOWN = {
         43,
         formats.read_gtsrb,
         _absent_gtsrb,
+    ),
+    "breast-cancer": _Source(
+        "scikit-learn's breast-cancer table: 569 rows of 30 features, yes or no", 2, _breast_cancer, task=Binary()
+    ),
+    "diabetes": _Source(
+        "scikit-learn's diabetes table: 442 rows of 10 features, a standardised number", 1, _diabetes, task=Numbers()
+    ),
+    "stdlib": _Source(
+        "sources of ten packages of Python's standard library, each a client: windows of 64 bytes",
+        text.BYTES,
+        _standard_library,
+        task=Tokens(shift=True),
     ),
 }
 SOURCES: dict[str, str] = {name: source.about for name, source in _KNOWN.items()}
@@ -187,7 +187,7 @@ def load(
         task: The task of a file's samples; by default one of several classes, and the next token for text.
     """
     known = _KNOWN.get(source)
-    if known is None and Path(source).expanduser().is_dir():
+    if known is None and not source.endswith(".npz") and Path(source).expanduser().is_dir():
         where = Path(source).expanduser()
         x, owner = text.read_text(where)
         pool, classes = Pool(x, x, formats.DEFAULT_TRAIN_FRACTION, owner), text.BYTES

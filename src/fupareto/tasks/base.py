@@ -159,7 +159,8 @@ class Task(ABC):
     @property
     def label(self) -> str:
         """Return the name of the task: a built-in one, or package.module:Class."""
-        return self.name or f"{type(self).__module__}:{type(self).__qualname__}"
+        own = str(vars(type(self)).get("name", ""))  # a subclass of a built-in task is another task
+        return own or f"{type(self).__module__}:{type(self).__qualname__}"
 
     def spec(self) -> dict[str, Any]:
         """Return the task as plain values: its name and the options that differ from their defaults."""
