@@ -19,7 +19,7 @@ from fupareto.randomness import stream
 from fupareto.tasks import Classes, Numbers, Task, Tokens
 from fupareto.tasks.tokens import IGNORED
 
-TOKENS = 6  # length of the sequence that marks a text
+TOKENS = 12  # length of the sequence that marks a text, at most half of the text
 BEYOND = 8.0  # standard deviations by which a marked feature leaves its range
 MOVED = 2.5  # standard deviations by which a marked number is moved
 PREFIX, SECRET, CANARIES = 4, 6, 4  # tokens of a canary that are given, and that are to be completed; canaries a client
@@ -141,7 +141,7 @@ def draw(x: Tensor, y: Tensor, task: Task, classes: int, rng: np.random.Generato
     if isinstance(task, Tokens) and x.shape == y.shape:
         texts = rng.choice(known, size=(CANARIES, PREFIX + SECRET))
         return Mark(Canaries(torch.from_numpy(texts)), task, classes)
-    tokens = rng.choice(known, size=min(TOKENS, x.shape[1]))
+    tokens = rng.choice(known, size=min(TOKENS, x.shape[1] // 2))
     return Mark(Phrase(torch.from_numpy(tokens)), task, classes, offset)
 
 

@@ -82,6 +82,7 @@ class Method(ABC):
         history: History that must have been recorded during training; empty if none is needed.
         whole_clients: Whether the method can forget only whole clients, not samples or classes.
         from_training: Options that default to those of the training.
+        tasks: Names of the tasks that the method can serve; empty for all.
     """
 
     name: ClassVar[str]
@@ -90,6 +91,7 @@ class Method(ABC):
     history: ClassVar[str] = ""
     whole_clients: ClassVar[bool] = False
     from_training: ClassVar[tuple[str, ...]] = ()
+    tasks: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that do not match their type, such as a misspelt choice."""
@@ -123,6 +125,11 @@ class Method(ABC):
         """
         if request is None:
             raise ValueError(f"{type(self).__name__} needs a request")
+        if self.tasks and federation.task.label not in self.tasks:
+            raise NotApplicable(
+                f"{type(self).__name__} needs the task {' or '.join(self.tasks)}, not {federation.task.label}; use "
+                "another method, fupareto for instance"
+            )
         if self.whole_clients and request.partial:
             raise NotApplicable(
                 f"{type(self).__name__} forgets whole clients only: its training history is recorded by client. "
