@@ -229,7 +229,10 @@ OTHERS: dict[str, dict[str, Any]] = {
     "fugas": {**SHARED, "b": 0.1},
     "fedosd": SHARED,
 }
-IDLE = {"fedau": {"rounds", "lr"}}  # one sum: there is no second round, and no rate
+IDLE = {
+    "fedau": {"rounds", "lr"},  # one sum: there is no second round, and no rate
+    "fedosd": {"recovery_optimizer"},  # recovers along projected gradients
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
