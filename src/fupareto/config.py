@@ -36,7 +36,8 @@ class Data(_Section):
     """Section ``[data]``: the data set.
 
     Attributes:
-        source: Name of a data set (digits, fashion-mnist, cifar10, cifar100, gtsrb), or the path of an .npz file.
+        source: Name of a data set (digits, breast-cancer, diabetes, stdlib, fashion-mnist, cifar10, cifar100, gtsrb),
+            the path of an .npz file, or that of a directory with one entry of text per client.
         samples: Size of a stratified subset; None takes all samples.
     """
 
@@ -48,14 +49,15 @@ class Partition(_Section):
     """Section ``[partition]``: how samples are divided among clients.
 
     Attributes:
-        kind: dirichlet, pat (pathological: a few classes per client) or iid.
+        kind: dirichlet, pat (pathological: a few classes per client), iid, or given, where the data say which client
+            owns which rows: the array ``client`` of an .npz file, the entries of a directory of text.
         clients: Number of clients.
         alpha: Concentration of the Dirichlet partition.
         classes_per_client: Classes of each client in the pathological partition.
         balance: Whether the pathological partition divides a class into equal parts.
     """
 
-    kind: Literal["dirichlet", "pat", "iid"] = "dirichlet"
+    kind: Literal["dirichlet", "pat", "iid", "given"] = "dirichlet"
     clients: int = Field(10, ge=2, le=MOST_CLIENTS)
     alpha: float = Field(0.5, gt=0, le=1e6)
     classes_per_client: Count = 2
@@ -90,6 +92,11 @@ class Training(_Section):
         participation: Share of the clients that train in a round.
         aggregation: Mean of the local models: mean, trimmed or median.
         method: fedavg, or ridge: a last layer from sums of features, which forgets exactly.
+        optimizer: sgd, adam or adamw; its state starts anew in every round.
+        momentum: Momentum of SGD.
+        weight_decay: Weight decay.
+        clip: Largest norm of a batch's gradient; None for any.
+        shuffle: Whether clients train on their samples in a new random order for every epoch.
         record: Unlearning methods whose training history is recorded.
         keep: Number of rounds that are recorded for FedEraser.
     """
@@ -102,6 +109,11 @@ class Training(_Section):
     participation: float = Field(1.0, gt=0, le=1)
     aggregation: Literal["mean", "trimmed", "median"] = "mean"
     method: Literal["fedavg", "ridge"] = "fedavg"
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    momentum: float = Field(0.0, ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0, le=LARGEST_SETTING)
+    clip: float | None = Field(None, gt=0, le=LARGEST_SETTING)
+    shuffle: bool = False
     record: list[Literal["federaser", "fupga", "fedau", "rewind", "ridge"]] = []
     keep: int = Field(100, gt=0, le=MOST_KEPT)
 
@@ -162,7 +174,9 @@ class Experiment(_Section):
         data: Data set.
         partition: Division of the samples among clients.
         backdoor: Trigger that makes forgetting measurable.
-        model: mlp, lenet5, cnn, nfresnet18, or package.module:function.
+        task: Task of the data, by name or with options; None: that of the source, classes for an .npz file.
+        model: mlp, lenet5, cnn, nfresnet18, bag, gru, hf:NAME, or package.module:function.
+        lora: Rank of the LoRA adapters of a model hf:NAME; 0 trains all of it.
         train: Training of the initial model.
         request: What is to be forgotten.
         unlearn: Unlearning method.
@@ -173,10 +187,17 @@ class Experiment(_Section):
     data: Data = Data()
     partition: Partition = Partition()
     backdoor: Backdoor = Backdoor()
+    task: Name | dict[Name, Any] | None = None
     model: Name = "mlp"
+    lora: int = Field(0, ge=0, le=LARGEST_SETTING)
     train: Training = Training()
     request: Requested = Requested()
     unlearn: Unlearning = Unlearning()
+
+    @property
+    def task_name(self) -> str | None:
+        """Name of the task; None where the source decides."""
+        return str(self.task.get("name", "")) if isinstance(self.task, dict) else self.task
 
     @model_validator(mode="after")
     def _retains_a_client(self) -> "Experiment":
@@ -203,14 +224,16 @@ def load(path: Path) -> Experiment:
 
 
 def located(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return plain settings of the file ``path`` in which the .npz file that they name has an absolute path."""
+    """Return plain settings of the file ``path`` in which the data that they name by a path have an absolute one."""
     data = raw.get("data")
     source = data.get("source") if isinstance(data, dict) else None
-    if not isinstance(source, str) or not source.endswith(".npz"):
+    if not isinstance(source, str) or not (source.endswith(".npz") or "/" in source):
         return dict(raw)
     try:
         place = (path.parent / documents.expand(source)).resolve()
-    except (OSError, RuntimeError) as error:  # a name that is too long, or a loop of links
+        if not source.endswith(".npz") and not place.is_dir():
+            return dict(raw)
+    except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, or a loop of links
         raise UserError(f"{path}: cannot use data.source = {_SHORT.repr(source)}: {error}") from error
     return merged(raw, {"data": {"source": str(place)}})
 

@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fupareto import documents
-from fupareto.data import formats
+from fupareto.data import formats, text
 from fupareto.data.formats import Pool
 from fupareto.errors import UserError, did_you_mean
 from fupareto.randomness import stream
+from fupareto.tasks import Binary, Classes, Numbers, Task, Tokens
+
+CLASSES = Classes()
 
 MOST_CLASSES = 2**16
 
@@ -26,10 +29,12 @@ class Dataset:
 
     Attributes:
         name: Name of the source, or the stem of an .npz file.
-        x: float32 (N, C, H, W), or (N, F) for features.
-        y: int64 (N,).
+        x: float32 (N, C, H, W), (N, F) for features, or int64 (N, L) for token ids.
+        y: int64 (N,), or targets of another task.
         classes: Number of classes.
         train_fraction: Official fraction of training samples; every client splits its own part by it.
+        task: The task of the samples.
+        client: The client that owns each row (N,), numbered from 0; None where the source does not say.
     """
 
     name: str
@@ -37,6 +42,13 @@ class Dataset:
     y: Tensor
     classes: int
     train_fraction: float
+    task: Task = CLASSES
+    client: NDArray[np.int64] | None = None
+
+    @property
+    def outputs(self) -> int:
+        """Return how many outputs a model needs, per sample or per position."""
+        return self.classes if isinstance(self.task, Classes | Tokens) else int(self.y[0].numel())
 
 
 def _digits(_: Path) -> Pool:
@@ -44,6 +56,30 @@ def _digits(_: Path) -> Pool:
 
     digits = load_digits()
     return Pool((digits.images / 16).astype(np.float32)[:, None], digits.target, formats.DEFAULT_TRAIN_FRACTION)
+
+
+def _breast_cancer(_: Path) -> Pool:
+    from sklearn.datasets import load_breast_cancer
+
+    table = load_breast_cancer()
+    return Pool(_standardised(table.data), table.target, formats.DEFAULT_TRAIN_FRACTION)
+
+
+def _diabetes(_: Path) -> Pool:
+    from sklearn.datasets import load_diabetes
+
+    table = load_diabetes()
+    target = (table.target - table.target.mean()) / table.target.std()
+    return Pool(_standardised(table.data), target.astype(np.float32), formats.DEFAULT_TRAIN_FRACTION)
+
+
+def _standard_library(_: Path) -> Pool:
+    x, owner = text.standard_library()
+    return Pool(x, x, formats.DEFAULT_TRAIN_FRACTION, owner)
+
+
+def _standardised(x: NDArray[Any]) -> NDArray[np.float32]:
+    return np.asarray((x - x.mean(0)) / x.std(0), np.float32)
 
 
 def _absent(folder: Path, names: tuple[str, ...]) -> list[Path]:
@@ -71,6 +107,7 @@ class _Source:
     absent: Callable[[Path], list[Path]] | None = None  # None: embedded
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    task: Task = CLASSES
 
 
 _CIFAR_MEAN, _CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
@@ -101,6 +138,18 @@ _KNOWN = {
         formats.read_gtsrb,
         _absent_gtsrb,
     ),
+    "breast-cancer": _Source(
+        "scikit-learn's breast-cancer table: 569 rows of 30 features, yes or no", 2, _breast_cancer, task=Binary()
+    ),
+    "diabetes": _Source(
+        "scikit-learn's diabetes table: 442 rows of 10 features, a standardised number", 1, _diabetes, task=Numbers()
+    ),
+    "stdlib": _Source(
+        "sources of ten packages of Python's standard library, each a client: windows of 64 bytes",
+        text.BYTES,
+        _standard_library,
+        task=Tokens(shift=True),
+    ),
 }
 SOURCES: dict[str, str] = {name: source.about for name, source in _KNOWN.items()}
 
@@ -124,26 +173,36 @@ def status(root: Path | None = None) -> dict[str, str]:
     return answer
 
 
-def load(source: str, root: Path | None = None, samples: int | None = None, seed: int = 0) -> Dataset:
-    """Load a named source or an ``.npz`` file, all of it or a stratified subset.
+def load(
+    source: str, root: Path | None = None, samples: int | None = None, seed: int = 0, task: Task | None = None
+) -> Dataset:
+    """Load a named source, an ``.npz`` file or a directory of text, all of it or a stratified subset.
 
-    A subset keeps the order of the pool and the proportions of its classes.
+    A subset keeps the order of the pool and the proportions of its classes (of its clients, where the source says who
+    owns which rows).
 
     Args:
-        source: A name in :data:`SOURCES`, or the path of an ``.npz`` file.
+        source: A name in :data:`SOURCES`, the path of an ``.npz`` file, or that of a directory with one entry of text
+            per client.
         root: Directory of the data sets; see :func:`data_root`.
         samples: Size of the subset; None for all samples.
         seed: Seed of the subset.
+        task: The task of a file's samples; by default one of several classes, and the next token for text.
     """
-    if source.endswith(".npz"):
+    known = _KNOWN.get(source)
+    if known is None and not source.endswith(".npz") and (where := documents.expand(source)).is_dir():
+        x, owner = text.read_text(where)
+        pool, classes = Pool(x, x, formats.DEFAULT_TRAIN_FRACTION, owner), text.BYTES
+        task = task or Tokens(shift=True)
+    elif source.endswith(".npz"):
         where = documents.expand(source)
         pool, classes, known = formats.read_npz(where), None, None
     else:
-        known = _KNOWN.get(source)
         if known is None:
             hint = did_you_mean(source, _KNOWN)
             raise UserError(
-                f"unknown data {source!r}; choose one of {', '.join(_KNOWN)}, or the path of an .npz file{hint}"
+                f"unknown data {source!r}; choose one of {', '.join(_KNOWN)}, the path of an .npz file, or a directory "
+                f"of text{hint}"
             )
         where = data_root(root) / source
         if known.absent is not None and (absent := known.absent(where)):
@@ -152,23 +211,54 @@ def load(source: str, root: Path | None = None, samples: int | None = None, seed
                 f"run `fupareto data get {source}`"
             )
         pool, classes = known.read(where), known.classes
-    labels = _labels(pool, classes, where)
-    chosen = None if samples is None else subset(labels, samples, stream(seed, "subset"))
+    return _dataset(source, where, pool, known, classes, task, samples, seed)
+
+
+def _dataset(
+    source: str,
+    where: Path,
+    pool: Pool,
+    known: _Source | None,
+    classes: int | None,
+    task: Task | None,
+    samples: int | None,
+    seed: int,
+) -> Dataset:
+    task = task or (known.task if known else Classes())
+    labels = _labels(pool, classes, where) if isinstance(task, Classes) else _targets(pool, task, where)
+    strata = pool.client if pool.client is not None else labels if labels.ndim == 1 else np.zeros(len(labels), np.int64)
+    chosen = None if samples is None else subset(strata, samples, stream(seed, "subset"))
     x, y = (pool.x, labels) if chosen is None else (pool.x[chosen], labels[chosen])
+    owner = pool.client if chosen is None or pool.client is None else pool.client[chosen]
     mean, std = (known.mean, known.std) if known else ((), ())
+    counted = 2 if labels.dtype.kind == "f" else max(int(labels.max()) + 1, 2)
     return Dataset(
         name=where.stem if known is None else source,
         x=_scaled(x, mean, std, where),
         y=torch.from_numpy(y),
-        classes=max(int(labels.max()) + 1, 2) if classes is None else classes,
+        classes=counted if classes is None else classes,
         train_fraction=pool.train_fraction,
+        task=task,
+        client=owner,
     )
+
+
+def _targets(pool: Pool, task: Task, where: Path) -> NDArray[Any]:
+    """Return targets of a task other than classes; refuse those that it does not have."""
+    if pool.y.size == 0 or pool.x.size == 0:
+        raise UserError(f"{where} contains no samples")
+    try:
+        return task.prepared(torch.from_numpy(np.ascontiguousarray(pool.y))).numpy()
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{where}: {error}") from error
 
 
 def _labels(pool: Pool, classes: int | None, where: Path) -> NDArray[np.int64]:
     y = pool.y
     if y.size == 0 or pool.x.size == 0:
         raise UserError(f"{where} contains no samples")
+    if y.ndim != 1:
+        raise UserError(f"{where}: labels have shape {y.shape}; they must be one number per sample")
     if y.dtype.kind not in "iufb" or (y.dtype.kind == "f" and not np.array_equal(y, np.rint(y))):
         raise UserError(f"{where}: labels must be integers 0, 1, 2, ..., not {y.dtype} such as {y.flat[0]!s}")
     low, high = y.min(), y.max()
@@ -186,8 +276,13 @@ def _labels(pool: Pool, classes: int | None, where: Path) -> NDArray[np.int64]:
 
 def _scaled(x: NDArray[Any], mean: tuple[float, ...], std: tuple[float, ...], where: Path) -> Tensor:
     """Return float32 in model-input space: bytes divided by 255, then normalised by channel."""
+    if x.dtype.kind in "iu" and x.dtype != np.uint8 and x.ndim == 2:
+        return torch.from_numpy(x.astype(np.int64))  # token ids
     if x.dtype != np.uint8 and x.dtype.kind != "f":
-        raise UserError(f"{where}: samples are {x.dtype}; store bytes (uint8, divided by 255 here) or floats")
+        raise UserError(
+            f"{where}: samples are {x.dtype}; store bytes (uint8, divided by 255 here), floats, or "
+            "token ids as integers (N, L)"
+        )
     with np.errstate(over="ignore"):
         tensor = torch.from_numpy(np.array(x, dtype=np.float32, order="C"))
     if x.dtype == np.uint8:
