@@ -37,7 +37,8 @@ def main() -> None:
     torch.manual_seed(0)
     model = Bag(len(PACKAGES))  # nn.EmbeddingBag and two dense layers; any nn.Module
     federation = fupareto.simulate(model, marks.marked(writers(), ["ben"]))
-    trained = fupareto.train(federation, model, fupareto.FedAvg(rounds=40, lr=0.01, optimizer="adam", batch_size=20))
+    training = fupareto.FedAvg(rounds=40, lr=0.01, epochs=4, optimizer="adam", batch_size=20)
+    trained = fupareto.train(federation, model, training)
     result = fupareto.unlearn(federation, trained, forget=["ben"], method="renew")
     for stage, measured in result.summary()["stages"].items():
         print(f"{stage:10} mark works {measured['asr']:.3f}  retained accuracy {measured['r_acc']:.3f}")

@@ -11,8 +11,14 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-@pytest.mark.parametrize("name", ["text_classification", "one_logit", "regression"])
-def test_an_example_forgets_the_mark(name: str) -> None:
+@pytest.mark.parametrize(
+    (
+        "name",
+        "low",
+    ),  # of four classes a wrong answer hits the mark's in a fifth of all tries, with a retrained model too
+    [("text_classification", 0.25), ("one_logit", 0.2), ("regression", 0.2)],
+)
+def test_an_example_forgets_the_mark(name: str, low: float) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / f"{name}.py")],
         capture_output=True,
@@ -23,7 +29,7 @@ def test_an_example_forgets_the_mark(name: str) -> None:
     assert done.returncode == 0, done.stderr
     rates = {line.split()[0]: float(line.split()[3]) for line in done.stdout.splitlines() if "mark works" in line}
     assert rates["initial"] > 0.3
-    assert rates["unlearned"] < rates["initial"] / 2
+    assert rates["unlearned"] < low
 
 
 def test_the_language_model_forgets_the_canaries(monkeypatch: pytest.MonkeyPatch) -> None:
