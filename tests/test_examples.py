@@ -37,7 +37,7 @@ def test_the_language_model_forgets_the_canaries(monkeypatch: pytest.MonkeyPatch
     language_model = importlib.import_module("language_model")
 
     monkeypatch.setattr(language_model, "WINDOWS", 24)
-    table = language_model.run(rounds=12)
+    table = language_model.run(rounds=25)
     assert list(table) == ["before", "renewal", "FUPareto", "retrained"]
     known = {name: row["bytes of canaries predicted"] for name, row in table.items()}
     assert known["before"] > known["retrained"] + 0.1
