@@ -19,8 +19,17 @@ def sealed(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = N
     return seal(safetensors.torch.save(dense, {**(metadata or {}), "sha256": BLANK}))
 
 
+def ordered(data: bytes) -> bytes:
+    """Return a safetensors file with the entries of its header in order; safetensors writes them in any."""
+    length = _length(data)
+    header = json.dumps(json.loads(data[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return b"".join((len(header).to_bytes(8, "little"), header, data[8 + length :]))
+
+
 def seal(data: bytes) -> bytes:
-    """Return a safetensors file whose metadata have a blank ``sha256``, with the SHA-256 filled in."""
+    """Return a safetensors file whose metadata have a blank ``sha256``, in order and with the SHA-256 filled in."""
+    data = ordered(data)
     start, end = _place(data)
     return b"".join((data[:start], hashlib.sha256(data).hexdigest().encode(), data[end:]))
 

@@ -93,6 +93,8 @@ def test_cost_and_phases_are_counted() -> None:
     assert summary.cost([]) == {"rounds": 0, "seconds": 0, "bytes_up": 0, "bytes_down": 0}
     own = [{"stage": "unlearned", "phase": "mine"}]  # a method that knows no steps has not failed
     assert summary.phases(own) == {"improve": 0, "expand": 0, "failed": 0}
+    renewal = [{"stage": "unlearned", "phase": "renew"}] * 3
+    assert summary.phases([*renewal, *rounds]) == {"renew": 3, "improve": 2, "expand": 1, "failed": 2}
 
 
 def stage(asr: float | None, r_acc: float | None, forget_acc: float | None = 0.9) -> dict[str, Any]:

@@ -14,6 +14,8 @@ import pytest
 import safetensors.torch
 import torch
 
+from manifests import relist
+
 from .commands import EXPERIMENT, SCRIPT
 
 Mistake = Callable[..., str]
@@ -43,7 +45,7 @@ def train(mistake: Mistake, text: str, *says: str, args: tuple[str, ...] = ()) -
         (f"request.clients = ['{'x' * 300}']", "at most 255 characters"),
         ("unlearn.options = {lr = 1e300}", "lr must not be above 1e+09"),
         ("unlearn.options = {rounds = 10000000000}", "rounds must not be above 1e+09"),
-        ("unlearn.options = {rounds = 1, decay = 1e-200}", "recovery_lr"),
+        ("unlearn.options = {rounds = 1, recovery_rounds = 20, decay = 1e-200}", "recovery_lr"),
     ],
 )
 def test_experiment_files(mistake: Mistake, text: str, says: str) -> None:
@@ -121,11 +123,11 @@ def test_archives(mistake: Mistake) -> None:
 def test_weights_that_are_no_numbers(mistake: Mistake, small: Path) -> None:
     for run, name, command in (("trained", "initial", "unlearn"), ("forgotten", "recovered", "audit")):
         shutil.copytree(small / run, run)
-        Path(run, "manifest.json").unlink(missing_ok=True)
         path = Path(run, f"{name}.safetensors")
         weights = safetensors.torch.load(path.read_bytes())
         next(iter(weights.values())).view(-1)[0] = torch.nan
         path.write_bytes(safetensors.torch.save(weights))
+        relist(run)
         out = ("--out", "run") if command == "unlearn" else ()
         mistake(command, run, *out, says=("NaN or infinity",))
 

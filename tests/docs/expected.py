@@ -15,6 +15,7 @@ from .markdown import ROOT, Table
 
 Stage = Mapping[str, Any]
 BOTH = ("unlearned", "recovered")
+FRONT = ("model", "w0", "FUPareto", "FUPareto without renewal", "FedOSD", "Fine-tuning", "retrained")
 LOSSES = ("Retraining", "FedOSD", "FUPareto s=3")
 PRINTED = {"initial": ("initial",), "unlearned": ("unlearn",), "recovered": ("post",)}  # our stages, the paper's words
 
@@ -436,9 +437,32 @@ def overview() -> Table:
     return table
 
 
+def lasting(name: str) -> Table:
+    """Return what audits of a bench say: every model now, at its worst later, and on the way to retraining."""
+    results, runs = load(name), [c for c in load(name)["cells"] if "stages" in c]
+    first = list({c["seed"]: c for c in reversed(runs)}.values())
+    header = ["model", "ASR", "worst ASR later", "R-Acc", "worst client", "slow relearning", "way gone", "loss AUC"]
+    header.append("rounds")
+
+    def line(label: str, models: Sequence[Stage], way: str, rounds: str) -> list[str]:
+        keys = ("asr", "later", "r_acc", "r_acc_min", "relearning", "loss")
+        *shares, loss = (short(fmean(m[key] for m in models)) for key in keys)
+        return [label, *shares, way, loss, rounds]
+
+    whole = str(results["experiment"]["train"]["rounds"])
+    rows = [line("w0", [{**c["stages"]["initial"], **c["lasting"]["models"]["initial"]} for c in first], "", "")]
+    rows.append(line("retrained", [c["lasting"]["models"]["retrained"] for c in first], "", whole))
+    for label in (m["label"] for m in results["methods"]):
+        mine = [c for c in runs if c["label"] == label]
+        kept = [{**c["stages"][c["final"]], **c["lasting"]["models"][c["final"]]} for c in mine]
+        way = f"{100 * fmean(c['lasting']['way']['relearning'] for c in mine):.0f} %"
+        rows.append(line(label, kept, way, f"{fmean(c['cost']['rounds'] for c in mine):.0f}"))
+    return [header, *rows]
+
+
 def front() -> Table:
     """Return the one table of README.md."""
-    table = [["setting", "before", "FUPareto", "FedOSD", "Retraining"]]
+    table = [["setting", "before", "FUPareto without renewal", "FedOSD", "Retraining"]]
     for words, name, setting in (
         ("Fashion-MNIST, 5 of 20 clients forgotten, two seeds", "table1-fmnist", "CN=5"),
         ("GTSRB, 5 of 20, one seed", "table1-gtsrb", "CN=5"),
@@ -453,6 +477,8 @@ def front() -> Table:
 EXPECTED: dict[str, Callable[[], Table]] = {
     "overview": overview,
     "front": front,
+    "front lasting": lambda: [row[:6] for row in lasting("lasting-digits") if row[0] in FRONT],
+    "lasting-digits": lambda: lasting("lasting-digits"),
     "table1-fmnist CN=5": lambda: methods("table1-fmnist", "CN=5", False, BOTH),
     "table1-fmnist CN=1": lambda: methods("table1-fmnist", "CN=1", False, BOTH),
     "table1-gtsrb": lambda: methods("table1-gtsrb", "CN=5", True, BOTH),

@@ -30,7 +30,7 @@ PAGES = [page for page in pages() if page.name != "CHANGELOG.md"]
 WITH_PYTHON = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
 EXECUTED = ("README.md",)
 SHELL = ("", "sh", "bash", "console")
-SMALL = {"rounds = 200": "rounds = 6", "rounds = 80, recovery_rounds = 20": "rounds = 3, recovery_rounds = 2"}
+SMALL = {"rounds = 200": "rounds = 6", "options = {} ": "options = {rounds = 3, recovery_rounds = 2} "}
 
 Samples = tuple[Tensor, Tensor]
 

@@ -54,6 +54,9 @@ def test_what_carries_whom(place: Path) -> None:
         f"first/{final}.safetensors": ("client b",),
         f"first/{other}.safetensors": ("client b",),
         "second/initial.safetensors": ("client b",),
+        "first/replay": ("client a", "client b"),
+        "first/retrained/replay": ("client b",),  # never saw a
+        "second/replay": ("client b",),
     }
     clean = {name for name, a in named.items() if a.status == CLEAN}
     assert clean == {f"second/{stage}.safetensors" for stage in ("unlearned", "recovered")}

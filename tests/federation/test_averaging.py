@@ -116,7 +116,8 @@ def test_the_mean_of_every_method_can_be_chosen(name: str) -> None:
     options = {key: value for key, value in options.items() if hasattr(find(name, {}), key)}
     found = []
     for aggregation in ("mean", "trimmed", "median"):
-        method = find(name, {**options, "aggregation": aggregation})
+        chosen = {"aggregation": aggregation}
+        method = find(name, {"training": {"rounds": 5, **chosen}} if name == "renew" else {**options, **chosen})
         state = method.init(world(), W, Request(FORGET))
         while not state.done:
             state = method.step(world(), state)

@@ -106,6 +106,16 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_kept(
 # There and back ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("begun", (False, True))
+def test_what_a_killed_training_left_half_written_is_removed(tmp_path: Path, begun: bool) -> None:
+    if begun:  # killed after the index was written, or while it was
+        History.create(tmp_path, PLAN, 0)
+    part = tmp_path / f".fupareto-{16 * 'a'}.part"
+    part.write_bytes(b"half of")
+    History.create(tmp_path, PLAN, 0)
+    assert [p.name for p in tmp_path.iterdir()] == ["index.json"]
+
+
 def test_what_is_kept_comes_back(tmp_path: Path) -> None:
     history = History.create(tmp_path, PLAN, 0)
     one, two = torch.randn(5, generator=torch.Generator().manual_seed(0)), torch.ones(4)

@@ -299,7 +299,7 @@ DIGITS = config.validate(
         "partition": {"kind": "iid", "clients": 4},
         "train": {"rounds": 12},
         "request": {"clients": ["1"]},
-        "unlearn": {"options": {"rounds": 4, "recovery_rounds": 1, "lr": 0.1}},
+        "unlearn": {"method": "fupareto:guard", "options": {"rounds": 4, "recovery_rounds": 1, "lr": 0.1}},
     },
     "digits",
 )

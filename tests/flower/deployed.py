@@ -15,7 +15,7 @@ OPTIONS = "rounds=2 recovery_rounds=1 lr=0.3"
 
 def config(start: Path, out: Path, *more: str, options: str = OPTIONS, timeout: float = 300.0) -> str:
     words = [
-        'forget="7"',
+        'forget="7" method="fupareto:guard"',
         f'model="{start}"',
         f'out="{out}"',
         f'options="{options}"',

@@ -286,7 +286,8 @@ def test_what_is_logged(grid: LocalGrid, model: Path, tmp_path: Path, caplog: py
     logging.getLogger("flwr").propagate = True
     with caplog.at_level(logging.INFO, "flwr"):
         serve(grid, order(model, tmp_path / "run", **{"measure-every": 2}), plain)
-    lines = [r.message for r in caplog.records]
+    first, *lines = [r.message for r in caplog.records]
+    assert first.startswith("fupareto: no membership file")
     assert lines[0] == "fupareto: 6 clients are connected: c0, c1, c2, c3, c4, c5"
     assert sum(line.startswith("fupareto: round ") for line in lines) == 5
     assert any("report.html" in line for line in lines)

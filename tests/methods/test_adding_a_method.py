@@ -35,7 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(place)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(place), str(ROOT / "src")))}
     command = [sys.executable, "-c", "from fupareto.cli import main; main()", *arguments]
     return subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
 

@@ -40,6 +40,7 @@ def federation(path: Path, without: tuple[tuple[int, str], ...] = (), samples: i
         for i, w in models.items():
             if (round_, i) not in without:
                 history.keep_local(round_, i, w, 70 if i == "b" else 10)
+        history.keep_clients(round_, [i for i in models if (round_, i) not in without])
     return Spy(found, history)
 
 

@@ -36,6 +36,7 @@ def kept(path: Path, **last: tuple[Tensor, int]) -> History:
     history = History.create(path, Plan(("fupga",), tuple(SIZES), rounds=4), 0)
     for i, (w, size) in last.items():
         history.keep_last(i, w, size)
+    history.keep_clients(None, tuple(last))
     return history
 
 

@@ -251,6 +251,14 @@ COUNTS, RATIOS = {"rounds", "recovery_rounds", "epochs", "batch_size"}, {"lr", "
 reals = st.floats() | st.floats(-1.5, 1.5) | st.sampled_from([0.0, 1.0])
 
 
+def fades(**changed: float) -> bool:
+    """Return whether the last rate of a stage is below 1e-30, of which float32 leaves nothing."""
+    own = {option: getattr(FedOSD(), option) for option in COUNTS | RATIOS} | changed
+    end = own["rounds"] + own["recovery_rounds"] - 1
+    unlearning, recovery = own["lr"] * own["decay"] ** (own["rounds"] - 1), own["recovery_lr"] * own["decay"] ** end
+    return bool(unlearning < 1e-30 or (own["recovery_rounds"] and recovery < 1e-30))
+
+
 @given(st.sampled_from(sorted(COUNTS | RATIOS)), st.integers(-3, 3) | reals | st.booleans() | st.text(max_size=3))
 def test_an_option_holds_a_number_that_makes_sense_or_is_refused_by_name(option: str, value: Any) -> None:
     """Counts are whole and above 0 (no recovery at all is allowed), rates finite and above 0, and none decays upwards.
@@ -259,8 +267,11 @@ def test_an_option_holds_a_number_that_makes_sense_or_is_refused_by_name(option:
     """
     kinds = int if option in COUNTS else int | float
     sensible = isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
-    sensible = sensible and (value > 0 or (option == "recovery_rounds" and value == 0))
-    if sensible and not (option == "decay" and value > 1):
+    sensible = sensible and (0 < value <= 1e9 or (option == "recovery_rounds" and value == 0))
+    if sensible and not (option == "decay" and value > 1) and fades(**{option: value}):
+        with pytest.raises(ValueError, match=r"^(recovery_)?lr = .* falls to 10\^-"):
+            FedOSD(**{option: value})
+    elif sensible and not (option == "decay" and value > 1):
         assert getattr(FedOSD(**{option: value}), option) == value
     else:
         with pytest.raises(ValueError, match=f"^{option} must"):

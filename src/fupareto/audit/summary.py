@@ -102,9 +102,14 @@ def cost(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def phases(rounds: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Count what unlearning rounds did; a round without an accepted step has failed, whatever it tried."""
+    """Count what unlearning rounds did; a round without an accepted step has failed, whatever it tried.
+
+    Rounds of renewal are counted where there are any.
+    """
     unlearning = [r for r in rounds if r["stage"] == "unlearned"]
+    renewed = sum(r["phase"] == "renew" for r in unlearning)
     return {
+        **({"renew": renewed} if renewed else {}),
         "improve": sum(r["phase"] == "improve" and r.get("step") is not None for r in unlearning),
         "expand": sum(r["phase"] == "expand" and r.get("step") is not None for r in unlearning),
         "failed": sum("step" in r and r["step"] is None for r in unlearning),  # a method may have no steps

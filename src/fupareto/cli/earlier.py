@@ -7,6 +7,7 @@ must be a file of a run that the demo makes; a note, a certificate, another run 
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +22,7 @@ from fupareto.vocabulary import RETRAINED, SECOND
 
 MARK = "demo.json"
 RUNS = ("training", RETRAINED, SECOND)  # within the demo's own run
-CHECKPOINT = ("checkpoint",)
+CHECKPOINT = ("checkpoint", "replay")  # directories of states
 OWN = {*DOCUMENTS, *MODELS, MANIFEST, LOCK}
 
 
@@ -62,11 +63,12 @@ def _own(folder: Path, depth: int) -> Iterator[Path]:
     """Yield the files and directories of a demo, innermost first; refuse anything else."""
     known = OWN | ({MARK} if depth == 0 else set())
     within = {0: (*RUNS, *CHECKPOINT), 1: CHECKPOINT}.get(depth, ())
-    names = known if folder.name not in CHECKPOINT else {"state.safetensors"}
+    state = re.compile(r"state\.safetensors|\d{5}(\.after)?\.safetensors")
+    own = state.fullmatch if folder.name in CHECKPOINT else known.__contains__
     for entry in sorted(os.scandir(folder), key=lambda e: e.name):
         path = Path(entry.path)
         if entry.is_dir(follow_symlinks=False) and entry.name in within:
             yield from _own(path, depth + 1)
-        elif not entry.is_file(follow_symlinks=False) or not (entry.name in names or files.PART.fullmatch(entry.name)):
+        elif not entry.is_file(follow_symlinks=False) or not (own(entry.name) or files.PART.fullmatch(entry.name)):
             raise UserError(f"{path} was not made by a demo, and a new demo would delete it; choose another --out")
         yield path

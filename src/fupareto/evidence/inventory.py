@@ -186,6 +186,10 @@ def _of(one: Found, requests: Mapping[str, Asked], settled: bool, starts: set[st
             yield _artefact(path, [path], (), _result(one))
     if (state := one.path / CHECKPOINT).is_file():
         yield _artefact(state, [state], tuple(requests), "the state of a run that dealt with them", one.run.finished)
+    if kept := sorted((one.path / "replay").glob("*.safetensors")):
+        begun = "unlearned" if _retrains(one) else "initial"  # a retrained model does not start from the initial one
+        why = "states of rounds, to compute them again, with models from before all of it was forgotten"
+        yield _artefact(one.path / "replay", kept, carried(one.answered(begun)), why, settled)
     yield from _history(one.path / "history", tuple(requests), settled)
     yield from _shadows(one, requests, settled)
     documents = [one.path / n for n in (*DOCUMENTS, "certificate.json", purges.FILE) if (one.path / n).is_file()]
@@ -193,9 +197,12 @@ def _of(one: Found, requests: Mapping[str, Asked], settled: bool, starts: set[st
     yield Artefact(one.path, tuple(documents), NAMES, tuple(requests), why, False, _size(documents))
 
 
+def _retrains(one: Found) -> bool:
+    return str(one.config.get("method", {}).get("name", "")) == "retrain"
+
+
 def _result(one: Found) -> str:
-    name = str(one.config.get("method", {}).get("name", ""))
-    if name == "retrain":
+    if _retrains(one):
         return "retrained without them: it never saw them"
     return "made to forget them; how well is in summary.json and audit.json"
 

@@ -37,6 +37,17 @@ def _lines(run: Path) -> list[bytes]:
     return reading.read(run / FILE).splitlines() if (run / FILE).is_file() else []
 
 
+def removed(run: Path) -> dict[str, str]:
+    """Return the SHA-256 of the files that purges of a run removed, by path; :func:`findings` checks the chain."""
+    found: dict[str, str] = {}
+    for line in _lines(run):
+        try:
+            found |= {str(one["path"]): str(one["sha256"]) for one in reading.parse(run / FILE, line)["removed"]}
+        except (UserError, KeyError, TypeError):
+            break  # what follows a line that cannot be read is no record
+    return found
+
+
 def findings(run: Path) -> Iterator[Finding]:
     """Check the chain of purges of a run, and that what was purged is gone; nothing where there was no purge."""
     certificate = run / "certificate.json"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fupareto.errors import UserError
-from fupareto.evidence import models, reading
+from fupareto.evidence import models, purges, reading
 from fupareto.evidence.findings import FAILED, NOT_CHECKED, OK, Finding
 
 PLACES = ("retrained", "retrained-2")
@@ -24,16 +24,28 @@ def draw(where: Path) -> list[dict[str, Any]]:
         if "summary.json" in held and "unlearned.safetensors" in held:
             weights = models.digests(where / place / "unlearned.safetensors")["weights"]
             found.append({"place": place, "weights": weights, "files": held})
-    if (where / SHADOWS).is_dir():
-        files = sorted(path for path in (where / SHADOWS).rglob("*") if path.is_file() and not path.is_symlink())
-        held = {path.relative_to(where / SHADOWS).as_posix(): reading.hash_file(path) for path in files}
-        found.append({"place": SHADOWS, "weights": None, "files": {"*": _together(held)}} if held else {})
-    return [one for one in found if one]
+    if held := _shadows(where):
+        found.append(_together(held))
+    return found
 
 
-def _together(held: Mapping[str, str]) -> str:
-    """Return one digest of many files."""
-    return hashlib.sha256(reading.canonical(dict(held))).hexdigest()
+def _shadows(where: Path) -> dict[str, str]:
+    """Return the SHA-256 of the files of the shadow models, by name."""
+    files = sorted(path for path in (where / SHADOWS).rglob("*") if path.is_file() and not path.is_symlink())
+    return {path.relative_to(where / SHADOWS).as_posix(): reading.hash_file(path) for path in files}
+
+
+def _together(held: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a certificate says of shadow models: one digest of many files."""
+    digest = hashlib.sha256(reading.canonical(dict(held))).hexdigest()
+    return {"place": SHADOWS, "weights": None, "files": {"*": digest}}
+
+
+def _purged(held: Mapping[str, Any], where: Path) -> bool:
+    """Return whether the shadow models are those that are certified, but for what a recorded purge removed."""
+    gone = {path: digest for path, digest in purges.removed(where).items() if path.startswith(f"{SHADOWS}/")}
+    before = {path.removeprefix(f"{SHADOWS}/"): digest for path, digest in gone.items()}
+    return held["place"] == SHADOWS and _together({**before, **_shadows(where)}) == held
 
 
 def check(certificate: Mapping[str, Any], where: Path) -> Iterator[Finding]:
@@ -49,6 +61,10 @@ def check(certificate: Mapping[str, Any], where: Path) -> Iterator[Finding]:
     for place, one in held.items():
         if place not in now:
             yield Finding(NOT_CHECKED, place, f"{where / place} is not there, so it was not compared.")
+        elif now[place] != one and _purged(one, where):
+            yield Finding(
+                NOT_CHECKED, place, f"Models in {place} were purged; the others are those that were certified."
+            )
         elif now[place] != one:
             yield Finding(FAILED, place, f"{where / place} was changed: its files are not those that are certified.")
         elif place == SHADOWS:
@@ -61,11 +77,16 @@ def check(certificate: Mapping[str, Any], where: Path) -> Iterator[Finding]:
 
 def _retrained(certificate: Mapping[str, Any], where: Path, place: str) -> Iterator[Finding]:
     """Check that a retrained model is one: made by the method retrain, for this request, and a model of its own."""
+    gone = purges.removed(where)
+    absent = [p for p in ("kept", "start") if not (where / certificate[p]["file"]).is_file()]
+    purged = [p for p in absent if gone.get(certificate[p]["file"]) == certificate[p]["sha256"]]
     try:
         config, request = (reading.document(where / place / name) for name in ("config.toml", "request.json"))
         summary = reading.document(where / place / "summary.json")
         own = models.load(where / place / "unlearned.safetensors")
-        others = {part: models.load(where / certificate[part]["file"]) for part in ("kept", "start")}
+        others = {
+            part: models.load(where / certificate[part]["file"]) for part in ("kept", "start") if part not in purged
+        }
     except UserError as error:
         yield Finding(FAILED, place, f"{place} cannot be checked: {error}.")
         return
@@ -83,6 +104,12 @@ def _retrained(certificate: Mapping[str, Any], where: Path, place: str) -> Itera
             name = certificate[part]["file"]
             yield Finding(FAILED, place, f"The retrained model in {place} is {name}, or nearly: it proves nothing.")
             return
+    if purged:
+        names = " and ".join(certificate[part]["file"] for part in purged)
+        yield Finding(NOT_CHECKED, place, f"{place} was not compared with {names}: purged, as {purges.FILE} records.")
+    if not (where / place / "initial.safetensors").is_file():
+        text = f"{where / place} has no initial.safetensors, so its distance from it was not measured again."
+        yield Finding(NOT_CHECKED, place, text)
     yield from stages(summary, where / place, ("unlearned",), place)
 
 

@@ -30,9 +30,8 @@ from fupareto.audit.attacks.shadowed import Shadowed
 from fupareto.config import Experiment, validate
 from fupareto.errors import NotApplicable, UserError
 from fupareto.experiment import shadow_models
-from fupareto.experiment.setting import federation, stored_experiment, stored_method
+from fupareto.experiment.setting import federation, stored_experiment, stored_method, training
 from fupareto.federation import Request, SimulatedFederation
-from fupareto.methods import FedAvg
 from fupareto.methods.registry import find, kind
 from fupareto.run.directory import Run
 from fupareto.run.execute import Progress, no_progress, silent
@@ -265,8 +264,7 @@ def _work(job: Job) -> None:
         w = _load(Path(job.trained))
         w = shadow_models.forget(engine, request, masks or {}, w, _method(json.loads(job.method)), job.stage, own)
     else:
-        training = FedAvg(**experiment.train.model_dump(exclude={"record", "keep"}))
-        w = shadow_models.train(engine, forget, masks, training, own)
+        w = shadow_models.train(engine, forget, masks, training(experiment), own)
     files.put(Path(job.out), seal.sealed({"w": w}))
 
 

@@ -122,13 +122,13 @@ class History:
             UserError: If the directory has another plan, or the disk has too little space.
         """
         history = cls(path)
-        if history.path.is_dir() and (path / "index.json").is_file():
+        for folder, _, _ in os.walk(path):
+            files.remove_parts(Path(folder))  # of a training that was killed
+        if (path / "index.json").is_file():
             if history.plan != plan:
                 raise UserError(
                     f"{path} contains another history; resume with the settings that the run was started with"
                 )
-            for folder, _, _ in os.walk(path):
-                files.remove_parts(Path(folder))
             return history
         try:
             files.make_directory(path)

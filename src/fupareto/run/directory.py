@@ -239,7 +239,7 @@ class Run(Records):
 
     def _tidy(self) -> None:
         """Remove the temporary files of a process that was killed."""
-        for folder in (self.path, (self.path / CHECKPOINT).parent):
+        for folder in (self.path, (self.path / CHECKPOINT).parent, self.path / "replay"):
             if folder.is_dir():
                 files.remove_parts(folder)
 

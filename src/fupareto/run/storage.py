@@ -18,7 +18,7 @@ from fupareto.vocabulary import RETRAINED, SECOND, STAGES
 MODELS = tuple(f"{stage}.safetensors" for stage in STAGES)
 DOCUMENTS = ("config.toml", "request.json", "rounds.jsonl", "summary.json", "audit.json", "report.html")
 CHECKPOINT = "checkpoint/state.safetensors"
-DIRECTORIES = ("checkpoint", "history", "shadows", "training", RETRAINED, SECOND)
+DIRECTORIES = ("checkpoint", "replay", "history", "shadows", "training", RETRAINED, SECOND)
 LARGEST = 2**28  # bytes of a document
 
 

@@ -21,9 +21,10 @@ from fupareto.methods import FedAvg, FUPareto
 from fupareto.methods.fupareto.conduct import SHRINKING, contradiction
 from fupareto.methods.fupareto.method import FUParetoState
 from fupareto.tasks.losses import Loss
+from presets import guard
 
 FORGET, RETAINED, OTHER = "5", "3", "4"  # OTHER is forgotten too where two clients are
-METHOD = FUPareto(rounds=36, recovery_rounds=4, lr=0.3)
+METHOD = guard(rounds=36, recovery_rounds=4, lr=0.3)
 CE = Loss("ce")
 
 

@@ -27,7 +27,7 @@ def digits() -> Run:
     """The demo, shortened; the rate is high enough for the search to fail at once."""
     demo = Experiment()
     clients, w = experiment.federation(demo, workers=1)
-    training = FedAvg(**{**demo.train.model_dump(exclude={"record", "keep"}), "rounds": 60})
+    training = FedAvg(**{**demo.train.model_dump(exclude={"method", "record", "keep"}), "rounds": 60})
     state = training.init(clients, w, None, demo.seed)
     while not state.done:
         state = training.step(clients, state)

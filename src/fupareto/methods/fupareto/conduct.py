@@ -144,16 +144,17 @@ def trial(watched: Watched, state: "FUParetoState", smallest: float) -> dict[str
     """Return the clients whose losses contradict their gradients, with the reason."""
     answer = watched.answer
     assert answer is not None
-    rows = answer.gradients.double()
-    norms = rows.norm(dim=1)
-    unit = rows / norms.clamp(min=1e-12)[:, None]
+    rows = answer.gradients  # one at a time in float64: a second copy of all may not fit in memory
+    norms = torch.stack([row.double().norm() for row in rows])
     forget = torch.tensor([i in state.forget for i in answer.ids], device=rows.device)
     accused: dict[str, str] = {}
     for side in (forget, ~forget):
         if not bool((side & (norms > 0)).any()):
             continue
-        direction = (unit[side].mean(0) * norms.median()).float()
-        slopes = (rows @ direction.double()).cpu().numpy() / answer.steps
+        units = (rows[k].double() / norms[k].clamp(min=1e-12) for k in side.nonzero().flatten().tolist())
+        mean = sum(units, torch.zeros_like(state.w, dtype=torch.float64)) / int(side.sum())
+        direction = (mean * norms.median()).float()
+        slopes = np.array([float(row.double() @ direction.double()) for row in rows]) / answer.steps
         accused |= _contradictions(watched, state.w, direction, slopes, smallest)
     return accused if len(accused) <= MOST_ACCUSED * len(answer.ids) else {}
 

@@ -55,7 +55,7 @@ def reversion(results: Results, setting: str) -> "Figure | None":
     for key, axes in panels.items():
         _scatter(axes, results, places[key])
         axes.set_title(titles[key])
-        axes.set_xlim(left=0)
+        axes.set_xlim(left=-0.03 * max(x for x, _ in places[key].values()))
     panels["distance"].set_ylabel(f"{known_as(known_by(results, setting))}: worst later, minus now")
     looks.heading(figure, results, setting)
     style.settle(figure)

@@ -1,6 +1,7 @@
 """Table of a bench's lasting forgetting: every model now, after further training, and on the way to retraining."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -10,11 +11,21 @@ from fupareto.report.sheet import Sheet
 
 NONE = "–"
 WAYS = ("later", "relearning", "loss", "divergence")
+BRIEF = (0, 1, 2, 3, 5, 8, 11)  # model, ASR, later, R-Acc, relearning, its way, rounds
 
 
 def lasting(results: Results) -> list[Sheet]:
     """Return a sheet per setting; none where no audit says more than the run itself."""
     return [sheet for setting in results["settings"] if (sheet := _sheet(results, setting["name"]))]
+
+
+def narrow(sheet: Sheet) -> Sheet:
+    """Return the sheet with the columns that fit a terminal."""
+
+    def chosen(cells: Sequence[Any]) -> list[Any]:
+        return [cells[k] for k in BRIEF]
+
+    return replace(sheet, columns=chosen(sheet.columns), rows=[chosen(row) for row in sheet.rows])
 
 
 def _sheet(results: Results, setting: str) -> Sheet | None:

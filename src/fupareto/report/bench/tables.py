@@ -19,7 +19,7 @@ from fupareto.report.bench.aggregate import (
     printed,
     spent,
 )
-from fupareto.report.bench.lasting import lasting
+from fupareto.report.bench.lasting import lasting, narrow
 from fupareto.report.bench.membership import membership
 from fupareto.report.markup import count, size
 from fupareto.report.sheet import Sheet, to_latex, to_markdown, to_rich, to_text
@@ -287,5 +287,5 @@ def terminal(results: Results) -> list[Any]:
             shown += [to_rich(sheet), *([to_text((), sheet.notes)] if sheet.notes else [])]
         shown.append(to_text(about, ()))
     for sheet in lasting(results):
-        shown += [to_rich(sheet), to_text(sheet.about, ())]
+        shown += [to_rich(narrow(sheet)), to_text(sheet.about, ())]
     return shown
