@@ -106,7 +106,7 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_kept(
 # There and back ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("begun", (False, True))
+@pytest.mark.parametrize("begun", [False, True])
 def test_what_a_killed_training_left_half_written_is_removed(tmp_path: Path, begun: bool) -> None:
     if begun:  # killed after the index was written, or while it was
         History.create(tmp_path, PLAN, 0)
