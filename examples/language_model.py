@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 import fupareto
 from fupareto.data import load, marks
-from fupareto.methods.renew import Renew
 from fupareto.methods.retrain import Retrain
 from fupareto.models import Gru
 from fupareto.tasks import Tokens
@@ -27,6 +26,7 @@ CLIENTS = {"email": 2, "json": 6, "logging": 7, "unittest": 8}  # numbers of the
 FORGET = "logging"
 WINDOWS = 100  # of 64 bytes, per client
 TASK = Tokens(shift=True)
+SEEDS = (21, 22, 23)  # of the table in docs/tasks.md
 
 
 def packages(seed: int) -> dict[str, tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]]:
@@ -61,15 +61,11 @@ def run(seed: int = 0, rounds: int = 40) -> dict[str, dict[str, Any]]:
     how: dict[str, Any] = {"lr": 0.01, "optimizer": "adam", "epochs": 2, "batch_size": 20}
     training = fupareto.FedAvg(rounds=rounds, **how)
     trained = fupareto.train(federation, model, training, seed=seed, measure_every=0)
-    answers = {
-        "renewal": Renew(rounds_share=0.5, training=training),
-        "FUPareto": fupareto.FUPareto(rounds=15, recovery_rounds=5, lr=0.1),
-    }
     again = Retrain(rounds=rounds, **how)
     retrained = fupareto.unlearn(federation, trained, [FORGET], again, seed=seed, measure_every=0)
     results = {
         name: fupareto.unlearn(federation, trained, [FORGET], method, seed=seed, measure_every=0)
-        for name, method in answers.items()
+        for name, method in (("renewal", "renew"), ("FUPareto", "fupareto"))
     }
     audits = {name: result.audit(reference=retrained, dormancy=0) for name, result in results.items()}
     first, audit = results["renewal"], audits["renewal"]
@@ -105,7 +101,7 @@ def _final(result: fupareto.Result) -> dict[str, Any]:
 def main() -> None:
     """Print the table of one seed, or write those of three seeds to a file."""
     if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text(json.dumps({seed: run(seed) for seed in range(3)}, indent=2) + "\n")
+        Path(sys.argv[1]).write_text(json.dumps({seed: run(seed) for seed in SEEDS}, indent=2) + "\n")
         return
     for name, row in run().items():
         print(name, *(f"  {measure}: {value:.3f}" for measure, value in row.items()), sep="\n")
