@@ -17,7 +17,7 @@ from fupareto.audit.checks import Thresholds
 from fupareto.errors import UserError, did_you_mean
 from fupareto.federation import Federation, Request, SimulatedFederation
 from fupareto.federation.history import PARTS, Plan
-from fupareto.federation.samples import splits_of
+from fupareto.federation.reading import splits_of
 from fupareto.methods import FedAvg, FUPareto, Method
 from fupareto.methods.registry import chosen
 from fupareto.result import Model, References, Result, began

@@ -16,9 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from fupareto import documents
 from fupareto.errors import UserError, did_you_mean
-from fupareto.vocabulary import LARGEST_SETTING, MOST_KEPT
+from fupareto.vocabulary import DATA_FILES, LARGEST_SETTING, MOST_KEPT
 
 MOST_CLIENTS = 100_000
+LARGEST_LIST = 1000  # columns that are targets
 MOST_MISTAKES = 20  # that one message names
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
@@ -37,12 +38,23 @@ class Data(_Section):
 
     Attributes:
         source: Name of a data set (digits, breast-cancer, diabetes, stdlib, fashion-mnist, cifar10, cifar100, gtsrb),
-            the path of an .npz file, or that of a directory with one entry of text per client.
+            the path of an .npz or .csv file, or that of a directory with one entry of text per client.
         samples: Size of a stratified subset; None takes all samples.
+        target: Target column of a .csv file, or several; None: the first of labels, label, targets, target and y.
+        client: Column of a .csv file that says which client owns the row; None: client, if there is one.
     """
 
     source: str = Field("digits", max_length=4096)
     samples: Count | None = None
+    target: Name | Annotated[list[Name], Field(min_length=1, max_length=LARGEST_LIST)] | None = None
+    client: Name | None = None
+
+    @model_validator(mode="after")
+    def _has_columns(self) -> "Data":
+        given = [key for key in ("target", "client") if getattr(self, key)]
+        if given and not self.source.endswith(".csv"):
+            raise ValueError(f"{' and '.join(given)} name columns of a .csv file, and source = {self.source!r} is none")
+        return self
 
 
 class Partition(_Section):
@@ -50,7 +62,7 @@ class Partition(_Section):
 
     Attributes:
         kind: dirichlet, pat (pathological: a few classes per client), iid, or given, where the data say which client
-            owns which rows: the array ``client`` of an .npz file, the entries of a directory of text.
+            owns which rows: the array or column ``client`` of a file, the entries of a directory of text.
         clients: Number of clients.
         alpha: Concentration of the Dirichlet partition.
         classes_per_client: Classes of each client in the pathological partition.
@@ -174,7 +186,7 @@ class Experiment(_Section):
         data: Data set.
         partition: Division of the samples among clients.
         backdoor: Trigger that makes forgetting measurable.
-        task: Task of the data, by name or with options; None: that of the source, classes for an .npz file.
+        task: Task of the data, by name or with options; None: that of the source, classes for a file.
         model: mlp, lenet5, cnn, nfresnet18, bag, gru, hf:NAME, or package.module:function.
         lora: Rank of the LoRA adapters of a model hf:NAME; 0 trains all of it.
         train: Training of the initial model.
@@ -195,9 +207,11 @@ class Experiment(_Section):
     unlearn: Unlearning = Unlearning()
 
     @property
-    def task_name(self) -> str | None:
-        """Name of the task; None where the source decides."""
-        return str(self.task.get("name", "")) if isinstance(self.task, dict) else self.task
+    def task_code(self) -> tuple[str, ...]:
+        """Names that the task is made of, which may be a user's code: its own, and that of its criterion."""
+        if self.task is None or isinstance(self.task, str):
+            return (self.task,) if self.task else ()
+        return tuple(str(self.task[key]) for key in ("name", "criterion") if key in self.task)
 
     @model_validator(mode="after")
     def _retains_a_client(self) -> "Experiment":
@@ -211,7 +225,7 @@ class Experiment(_Section):
 
 
 def load(path: Path) -> Experiment:
-    """Read an experiment file; a relative path of an .npz file is relative to the experiment file.
+    """Read an experiment file; a relative path of data is relative to the experiment file.
 
     The name ``demo`` stands for the built-in experiment, unless there is a file of that name.
     """
@@ -227,11 +241,11 @@ def located(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return plain settings of the file ``path`` in which the data that they name by a path have an absolute one."""
     data = raw.get("data")
     source = data.get("source") if isinstance(data, dict) else None
-    if not isinstance(source, str) or not (source.endswith(".npz") or "/" in source):
+    if not isinstance(source, str) or not (source.endswith(DATA_FILES) or "/" in source):
         return dict(raw)
     try:
         place = (path.parent / documents.expand(source)).resolve()
-        if not source.endswith(".npz") and not place.is_dir():
+        if not source.endswith(DATA_FILES) and not place.is_dir():
             return dict(raw)
     except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, or a loop of links
         raise UserError(f"{path}: cannot use data.source = {_SHORT.repr(source)}: {error}") from error

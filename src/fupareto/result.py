@@ -27,7 +27,6 @@ from fupareto.run.directory import Run, refuse_certified
 from fupareto.run.loop import Outcome
 from fupareto.run.reference import PLACES, UNKNOWN, Answered, Comparison, count_of, retraining_facts, retraining_seed
 from fupareto.run.start import Place, Start, start_from
-from fupareto.tasks import task_of
 from fupareto.vocabulary import STAGES
 
 Model = Union[Tensor, nn.Module, Mapping[str, Tensor], str, "os.PathLike[str]", Run, Start, "Result"]
@@ -80,7 +79,7 @@ class Result:
         """
         summary, config = place.summary, place.config
         if "task" in summary:
-            federation = federation.judged(task_of(summary["task"]))
+            federation = federation.judged(federation.task.agreed(summary["task"], "the run's", "the federation's"))
         request = None if place.trains else Request.from_json(place.request)
         if request is None:
             forget = tuple(i for i in federation.ids if i in summary["forget"])

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fupareto.data import SOURCES, load, status
-from fupareto.data.sources import data_root, subset
+from fupareto.data.prepared import subset
+from fupareto.data.sources import data_root
 from fupareto.randomness import stream
 
 from . import files

@@ -7,7 +7,8 @@ from torch.utils.data import TensorDataset
 
 from fupareto.errors import UserError
 from fupareto.federation import SimulatedFederation
-from fupareto.federation.samples import checked, fitted, splits_of
+from fupareto.federation.reading import splits_of
+from fupareto.federation.samples import checked, fitted
 
 X, Y = torch.arange(12.0).reshape(4, 3), torch.tensor([0, 1, 2, 1])
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import fupareto
 from fupareto.flower import FlowerFederation, client_app
@@ -34,11 +34,18 @@ class Own(Classes):
     """A task that nodes have to name themselves."""
 
 
-@pytest.mark.parametrize("task", [None, "numbers"])
-def test_the_servers_task_is_served_as_in_simulation(task: Any) -> None:
+def absolute(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs - targets).abs()
+
+
+OWN_LOSS = {"name": "numbers", "criterion": absolute}
+
+
+@pytest.mark.parametrize(("task", "said"), [(None, "numbers"), ("numbers", "numbers"), (OWN_LOSS, OWN_LOSS)])
+def test_the_servers_task_is_served_as_in_simulation(task: Any, said: Any) -> None:
     network = grid(task)
-    over = FlowerFederation(network, model(), clients=3, task="numbers")
-    here = fupareto.simulate(model(), {name: data(k) for k, name in enumerate("abc")}, task="numbers")
+    over = FlowerFederation(network, model(), clients=3, task=said)
+    here = fupareto.simulate(model(), {name: data(k) for k, name in enumerate("abc")}, task=said)
     summaries = []
     for federation in (over, here):
         trained = fupareto.train(federation, model(), fupareto.FedAvg(rounds=2, lr=0.05, optimizer="adam"))
@@ -53,7 +60,12 @@ def test_the_servers_task_is_served_as_in_simulation(task: Any) -> None:
 
 @pytest.mark.parametrize(
     ("node", "server", "says"),
-    [("binary", "numbers", "and this node's is binary"), (None, Own, "pass it to client_app")],
+    [
+        ("binary", "numbers", "and this node's is binary"),
+        (None, Own, "pass it to client_app"),
+        (None, {"name": "numbers", "criterion": "os:system"}, "os:system; pass it to client_app"),
+        ("numbers", {"name": "numbers", "criterion": "os:system"}, "criterion is os:system, and this node's is None"),
+    ],
 )
 def test_nodes_refuse_a_task_that_is_not_theirs(node: Any, server: Any, says: str) -> None:
     federation = FlowerFederation(grid(node), model(), clients=3, task=server)

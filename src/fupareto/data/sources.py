@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fupareto import documents
-from fupareto.data import formats, text
+from fupareto.data import formats, prepared, text
 from fupareto.data.formats import Pool
+from fupareto.data.tables import Columns, read_csv
 from fupareto.errors import UserError, did_you_mean
 from fupareto.randomness import stream
 from fupareto.tasks import Binary, Classes, Numbers, Task, Tokens
+from fupareto.vocabulary import DATA_FILES
 
 CLASSES = Classes()
-
-MOST_CLASSES = 2**16
+COLUMNS = Columns()
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +29,7 @@ class Dataset:
     """The pool of a source, official training samples first, in model-input space.
 
     Attributes:
-        name: Name of the source, or the stem of an .npz file.
+        name: Name of the source, or the stem of a file.
         x: float32 (N, C, H, W), (N, F) for features, or int64 (N, L) for token ids.
         y: int64 (N,), or targets of another task.
         classes: Number of classes.
@@ -174,43 +175,51 @@ def status(root: Path | None = None) -> dict[str, str]:
 
 
 def load(
-    source: str, root: Path | None = None, samples: int | None = None, seed: int = 0, task: Task | None = None
+    source: str,
+    root: Path | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+    task: Task | None = None,
+    columns: Columns = COLUMNS,
 ) -> Dataset:
-    """Load a named source, an ``.npz`` file or a directory of text, all of it or a stratified subset.
+    """Load a named source, an ``.npz`` or ``.csv`` file or a directory of text, all of it or a stratified subset.
 
     A subset keeps the order of the pool and the proportions of its classes (of its clients, where the source says who
     owns which rows).
 
     Args:
-        source: A name in :data:`SOURCES`, the path of an ``.npz`` file, or that of a directory with one entry of text
-            per client.
+        source: A name in :data:`SOURCES`, the path of an ``.npz`` or ``.csv`` file, or that of a directory with one
+            entry of text per client.
         root: Directory of the data sets; see :func:`data_root`.
         samples: Size of the subset; None for all samples.
         seed: Seed of the subset.
         task: The task of a file's samples; by default one of several classes, and the next token for text.
+        columns: Which columns of a ``.csv`` file are targets and the client.
     """
-    known = _KNOWN.get(source)
-    if known is None and not source.endswith(".npz") and (where := documents.expand(source)).is_dir():
-        x, owner = text.read_text(where)
-        pool, classes = Pool(x, x, formats.DEFAULT_TRAIN_FRACTION, owner), text.BYTES
-        task = task or Tokens(shift=True)
-    elif source.endswith(".npz"):
-        where = documents.expand(source)
-        pool, classes, known = formats.read_npz(where), None, None
-    else:
-        if known is None:
-            hint = did_you_mean(source, _KNOWN)
-            raise UserError(
-                f"unknown data {source!r}; choose one of {', '.join(_KNOWN)}, the path of an .npz file, or a directory "
-                f"of text{hint}"
-            )
-        where = data_root(root) / source
+    known = None if source.endswith(DATA_FILES) else _KNOWN.get(source)
+    where = data_root(root) / source if known else documents.expand(source)
+    classes = known.classes if known else None
+    if known is not None:
         if known.absent is not None and (absent := known.absent(where)):
             raise UserError(
                 f"{source} is not on disk; missing: {', '.join(map(str, absent))}. Put the files there, or "
                 f"run `fupareto data get {source}`"
             )
-        pool, classes = known.read(where), known.classes
+        pool = known.read(where)
+    elif source.endswith(".npz"):
+        pool = formats.read_npz(where)
+    elif source.endswith(".csv"):
+        pool = read_csv(where, columns)
+    elif where.is_dir():
+        x, owner = text.read_text(where)
+        pool, classes = Pool(x, x, formats.DEFAULT_TRAIN_FRACTION, owner), text.BYTES
+        task = task or Tokens(shift=True)
+    else:
+        hint = did_you_mean(source, _KNOWN)
+        raise UserError(
+            f"unknown data {source!r}; choose one of {', '.join(_KNOWN)}, the path of an .npz or .csv file, or a "
+            f"directory of text{hint}"
+        )
     return _dataset(source, where, pool, known, classes, task, samples, seed)
 
 
@@ -225,83 +234,19 @@ def _dataset(
     seed: int,
 ) -> Dataset:
     task = task or (known.task if known else Classes())
-    labels = _labels(pool, classes, where) if isinstance(task, Classes) else _targets(pool, task, where)
+    labels = prepared.labels(pool, classes, where) if isinstance(task, Classes) else prepared.targets(pool, task, where)
     strata = pool.client if pool.client is not None else labels if labels.ndim == 1 else np.zeros(len(labels), np.int64)
-    chosen = None if samples is None else subset(strata, samples, stream(seed, "subset"))
+    chosen = None if samples is None else prepared.subset(strata, samples, stream(seed, "subset"))
     x, y = (pool.x, labels) if chosen is None else (pool.x[chosen], labels[chosen])
     owner = pool.client if chosen is None or pool.client is None else pool.client[chosen]
     mean, std = (known.mean, known.std) if known else ((), ())
     counted = 2 if labels.dtype.kind == "f" else max(int(labels.max()) + 1, 2)
     return Dataset(
         name=where.stem if known is None else source,
-        x=_scaled(x, mean, std, where),
+        x=prepared.scaled(x, mean, std, where),
         y=torch.from_numpy(y),
         classes=counted if classes is None else classes,
         train_fraction=pool.train_fraction,
         task=task,
         client=owner,
     )
-
-
-def _targets(pool: Pool, task: Task, where: Path) -> NDArray[Any]:
-    """Return targets of a task other than classes; refuse those that it does not have."""
-    if pool.y.size == 0 or pool.x.size == 0:
-        raise UserError(f"{where} contains no samples")
-    try:
-        return task.prepared(torch.from_numpy(np.ascontiguousarray(pool.y))).numpy()
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{where}: {error}") from error
-
-
-def _labels(pool: Pool, classes: int | None, where: Path) -> NDArray[np.int64]:
-    y = pool.y
-    if y.size == 0 or pool.x.size == 0:
-        raise UserError(f"{where} contains no samples")
-    if y.ndim != 1:
-        raise UserError(f"{where}: labels have shape {y.shape}; they must be one number per sample")
-    if y.dtype.kind not in "iufb" or (y.dtype.kind == "f" and not np.array_equal(y, np.rint(y))):
-        raise UserError(f"{where}: labels must be integers 0, 1, 2, ..., not {y.dtype} such as {y.flat[0]!s}")
-    low, high = y.min(), y.max()
-    if low < 0:
-        raise UserError(f"{where}: label {low} is negative; number the classes 0, 1, 2, ...")
-    if classes is not None and high >= classes:
-        raise UserError(f"{where}: label {high} is out of range for {classes} classes; the file is damaged")
-    if high >= MOST_CLASSES:
-        raise UserError(
-            f"{where}: label {high} is too large: a model has an output for every number up to it, and at most "
-            f"{MOST_CLASSES:,} are allowed; number the classes 0, 1, 2, ..."
-        )
-    return y.astype(np.int64)
-
-
-def _scaled(x: NDArray[Any], mean: tuple[float, ...], std: tuple[float, ...], where: Path) -> Tensor:
-    """Return float32 in model-input space: bytes divided by 255, then normalised by channel."""
-    if x.dtype.kind in "iu" and x.dtype != np.uint8 and x.ndim == 2:
-        return torch.from_numpy(x.astype(np.int64))  # token ids
-    if x.dtype != np.uint8 and x.dtype.kind != "f":
-        raise UserError(
-            f"{where}: samples are {x.dtype}; store bytes (uint8, divided by 255 here), floats, or "
-            "token ids as integers (N, L)"
-        )
-    with np.errstate(over="ignore"):
-        tensor = torch.from_numpy(np.array(x, dtype=np.float32, order="C"))
-    if x.dtype == np.uint8:
-        tensor.div_(255)
-    elif not bool(torch.isfinite(tensor).all()):
-        raise UserError(f"{where}: samples contain NaN or infinite values; remove or replace them")
-    if mean:
-        tensor.sub_(torch.tensor(mean).view(1, -1, 1, 1)).div_(torch.tensor(std).view(1, -1, 1, 1))
-    return tensor
-
-
-def subset(labels: NDArray[np.int64], samples: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return exactly ``samples`` indices in ascending order, classes in proportion (largest remainders)."""
-    if not 1 <= samples <= labels.size:
-        raise UserError(f"cannot take a subset of {samples} samples; choose between 1 and {labels.size}")
-    members = [np.flatnonzero(labels == k) for k in np.unique(labels)]
-    exact = np.array([len(m) for m in members]) * samples / labels.size
-    take = np.floor(exact).astype(np.int64)
-    short = samples - int(take.sum())
-    take[np.argsort(take - exact, kind="stable")[:short]] += 1
-    chosen = [rng.choice(m, size=n, replace=False) for m, n in zip(members, take, strict=True)]
-    return np.sort(np.concatenate(chosen))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fupareto import data, models, parameters, trust
 from fupareto.config import Experiment, merged, validate
+from fupareto.data.tables import Columns
 from fupareto.errors import UserError
 from fupareto.federation import Federation, Request, SimulatedFederation
 from fupareto.federation.wrappers import Without
@@ -60,7 +61,9 @@ def federation(
         The federation, and the vector of the model.
     """
     task = None if experiment.task is None else task_of(experiment.task)
-    source = data.load(experiment.data.source, root, experiment.data.samples, experiment.seed, task)
+    source = data.load(
+        experiment.data.source, root, experiment.data.samples, experiment.seed, task, _columns(experiment)
+    )
     parts = _parts(experiment, source)
     marked = _marked(experiment)
     clients = data.clients(
@@ -82,6 +85,12 @@ def federation(
     return engine.divided(request) if request else engine, parameters.read(model).to(engine.device)
 
 
+def _columns(experiment: Experiment) -> Columns:
+    """Return the columns of a .csv file that the experiment names."""
+    target, client = experiment.data.target, experiment.data.client
+    return Columns((target,) if isinstance(target, str) else tuple(target or ()), client or "")
+
+
 def reachable(engine: Federation, gone: Sequence[str]) -> Federation:
     """Return the federation in which some clients can no longer be reached."""
     return Without(engine, gone) if gone else engine
@@ -94,7 +103,7 @@ def _parts(experiment: Experiment, source: data.Dataset) -> list[NDArray[np.int6
         if source.client is None:
             raise UserError(
                 f'{source.name} does not say which client owns which rows, as kind = "given" in [partition] needs; add '
-                "an array client to the .npz file, or choose another kind"
+                "an array client to the .npz file or a column client to the .csv file, or choose another kind"
             )
         count = int(source.client.max()) + 1
         if count != partition.clients:
@@ -167,8 +176,9 @@ def stored_experiment(place: Run, instead: str = "") -> Experiment:
     experiment = validate(config["experiment"], str(place.path / "config.toml"))
     if experiment.model not in models.MODELS and not experiment.model.startswith(models.HUGGING_FACE):
         trust.check(experiment.model, "model", place.path / "config.toml")
-    if (task := experiment.task_name) and task not in TASKS:
-        trust.check(task, "task", place.path / "config.toml")
+    for code in experiment.task_code:
+        if code not in TASKS:
+            trust.check(code, "task", place.path / "config.toml")
     return experiment
 
 

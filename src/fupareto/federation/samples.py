@@ -1,25 +1,20 @@
-"""Reading and checking of a client's data: from the forms in which users have them to :class:`Samples`."""
+"""Checks of a client's data: against each other, the task and the model."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Subset, TensorDataset, default_collate
 
 from fupareto import documents
 from fupareto.errors import UserError
 from fupareto.federation.request import Splits
 from fupareto.tasks import Task
-from fupareto.tasks.samples import CLASSES, Collate, Held, Listed, Redrawn, Samples, parted, samples_of
-from fupareto.tasks.trees import Tree, leaves, mapped, shapes, tensors, zipped
+from fupareto.tasks.samples import CLASSES, Held, Listed, Redrawn, Samples, samples_of
+from fupareto.tasks.trees import Tree, leaves, mapped, shapes
 
-FORMS = (
-    "a pair (inputs, targets) of tensors, a dict of tensors with 'labels', a torch Dataset or list of (input, target) "
-    "pairs or of such dicts, or a DataLoader, whose data set is used"
-)
-TWICE = 8  # samples that are read twice, to see whether a data set draws them anew
+UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # types that few operations of torch take
 
 
 def checked_names(clients: Iterable[str]) -> tuple[str, ...]:
@@ -28,127 +23,6 @@ def checked_names(clients: Iterable[str]) -> tuple[str, ...]:
         return documents.names(list(clients), "the client ids")
     except ValueError as error:
         raise UserError(str(error)) from error
-
-
-def splits_of(client: str, held: Any, collate: Collate | None = None) -> dict[str, Samples]:
-    """Return a client's data as splits.
-
-    Args:
-        client: Id of the client, for error messages.
-        held: A train and a test set, or a mapping of sets by name.
-        collate: Function that makes a batch of a list of samples, where these differ in length.
-    """
-    named = held
-    if not (isinstance(held, Mapping) and "train" in held) and not _by_name(held):
-        if not isinstance(held, tuple | list) or len(held) != 2:
-            raise UserError(
-                f"client '{client}' must have a train and a test set, or sets by name such as {{'train': …}}; each set "
-                f"is {FORMS}"
-            )
-        named = {"train": held[0], "test": held[1]}
-    found = {}
-    for name, samples in named.items():
-        try:
-            found[str(name)] = _read(samples, collate)
-        except (TypeError, ValueError, RuntimeError, KeyError, IndexError) as error:
-            raise UserError(
-                f"client '{client}', {name} data: {error}. Every client must have a train and a test set, each of them "
-                f"{FORMS}"
-            ) from error
-    return found
-
-
-def _by_name(held: Any) -> bool:
-    return isinstance(held, Mapping) and not any(isinstance(part, Tensor) for part in held.values())
-
-
-def _read(given: Any, collate: Collate | None) -> Samples:
-    """Return one set as samples."""
-    if isinstance(given, Samples):
-        return given
-    if isinstance(given, DataLoader):
-        own: Any = given.collate_fn
-        collate = collate or (None if own is default_collate else own)
-        given = given.dataset
-    if isinstance(given, TensorDataset) and collate is None:
-        given = given.tensors if len(given.tensors) > 1 else given.tensors[0]
-        return _whole(given)
-    if collate is None and _is_whole(given):
-        return _whole(given)
-    read: Callable[[], list[Any]]
-    if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
-        read = lambda: [given[k] for k in range(len(given))]  # noqa: E731
-    elif hasattr(given, "__iter__"):
-        read = lambda: list(given)  # noqa: E731
-    else:
-        raise TypeError(f"a {type(given).__name__} cannot be read sample by sample")
-    still = _stacked(read(), collate)
-    if isinstance(given, list | tuple) or not _draws(given):
-        return still
-    return Redrawn(CLASSES, 0, still, lambda: _stacked(read(), collate))
-
-
-def _is_whole(given: Any) -> bool:
-    """Return whether a set is given as tensors with a leading dimension, not sample by sample."""
-    if isinstance(given, Mapping):
-        return all(hasattr(part, "shape") for part in given.values())
-    if hasattr(given, "shape"):
-        return True
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        return False
-    inputs, targets = given
-    if hasattr(inputs, "shape"):
-        return True
-    arrays = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, tuple) else ()
-    lengths = {len(part) for part in arrays if hasattr(part, "shape") and part.ndim}
-    return hasattr(targets, "shape") and targets.ndim > 0 and lengths == {len(targets)}
-
-
-def _whole(given: Any) -> Held:
-    inputs, targets = parted(given) if not hasattr(given, "shape") else (given, given)
-    return Held(CLASSES, 0, tensors(inputs), torch.as_tensor(targets))
-
-
-def _stacked(items: Sequence[Any], collate: Collate | None) -> Samples:
-    """Return samples as stacked tensors; with a collate function, as they are."""
-    if collate is not None:
-        return Listed(CLASSES, 0, items, collate)
-    if not items:
-        return Held(CLASSES, 0, torch.empty(0), torch.empty(0))
-    pairs = [parted(item) for item in items]
-    inputs = zipped(_stack, [tensors(x) for x, _ in pairs])
-    return Held(CLASSES, 0, inputs, _stack([tensors(y) for _, y in pairs]))
-
-
-def _stack(parts: list[Tensor]) -> Tensor:
-    if len(different := sorted({tuple(part.shape) for part in parts})) > 1:
-        raise ValueError(
-            f"samples differ in shape, {different[0]} and {different[-1]}; bring them to one shape, or pass "
-            "collate=, a function that makes a batch of a list of samples"
-        )
-    return torch.stack(parts)
-
-
-def _draws(given: Any) -> bool:
-    """Return whether a data set gives another sample when it is asked again."""
-    if isinstance(given, Subset) and isinstance(given.dataset, TensorDataset):
-        return False
-    try:
-        first, second = (list(_some(given)) for _ in range(2))
-    except Exception:  # a source that can be read once only draws nothing anew
-        return False
-    return not all(map(_same, first, second))
-
-
-def _some(given: Any) -> Iterator[Any]:
-    if hasattr(given, "__getitem__"):
-        return (given[k] for k in range(min(TWICE, len(given))))
-    return (item for item, _ in zip(given, range(TWICE), strict=False))
-
-
-def _same(a: Any, b: Any) -> bool:
-    ours, theirs = (list(leaves(tensors(sample))) for sample in (a, b))
-    return all(map(torch.equal, ours, theirs))
 
 
 def checked(
@@ -203,7 +77,9 @@ def _converted(where: str, samples: Samples, device: torch.device | None, task: 
 
 
 def _typed(leaf: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return fractions in the type of the model; whole numbers stay as they are."""
+    """Return fractions in the type of the model; whole numbers stay as they are, in a type that torch can index."""
+    if leaf.dtype in UNSIGNED:
+        return leaf.to(torch.int64)
     return leaf.to(dtype) if leaf.is_floating_point() else leaf
 
 
@@ -215,8 +91,8 @@ def fitted(model: nn.Module, clients: Mapping[str, Splits]) -> dict[str, dict[st
     """Check that the clients' data match each other and the model, with a batch of real samples of each client.
 
     Returns:
-        The clients, with the number of outputs per sample. Whole numbers that the model takes as fractions only, such
-        as pixels from 0 to 255, have become fractions.
+        The clients, with the number of outputs per sample. Whole numbers that the model takes in another type only
+        have it: token ids in one byte or two become int64, pixels from 0 to 255 fractions.
 
     Raises:
         UserError: If they do not match.
@@ -224,9 +100,10 @@ def fitted(model: nn.Module, clients: Mapping[str, Splits]) -> dict[str, dict[st
     found = {i: dict(splits) for i, splits in clients.items()}
     first, *_ = found.values()
     shape = shapes(first["train"].first(2).inputs)
-    integers = all(not leaf.is_floating_point() for leaf in leaves(first["train"].first(2).inputs))
-    if integers and _refused(model, first["train"]) and not _refused(model, _fractions(first["train"])):
-        found = {i: {name: _fractions(s) for name, s in splits.items()} for i, splits in found.items()}
+    if any(not leaf.is_floating_point() for leaf in leaves(first["train"].first(2).inputs)):
+        dtypes = (None, torch.int64, check_dtype(model))
+        kind = next((kind for kind in dtypes if not _refused(model, _counted_in(first["train"], kind))), None)
+        found = {i: {name: _counted_in(s, kind) for name, s in splits.items()} for i, splits in found.items()}
     seen: dict[str, int] = {}
     for i, splits in found.items():
         for name, samples in splits.items():
@@ -245,9 +122,10 @@ def _fitted(where: str, model: nn.Module, samples: Samples, shape: Tree, seen: d
     width = seen.setdefault(str(own), outputs[0].numel())
     try:
         samples.task.check(outputs, batch.targets)
+        _check_loss(samples.task, outputs, batch.targets)
         if isinstance(samples, Held):
             _check_all(samples, outputs)
-    except (ValueError, RuntimeError, IndexError) as error:
+    except (ValueError, RuntimeError, IndexError, TypeError) as error:
         raise UserError(f"{where}: {error}") from error
     return _widened(samples, width)
 
@@ -256,6 +134,16 @@ def _widened(samples: Samples, width: int) -> Samples:
     if isinstance(samples, Redrawn):
         return dataclasses.replace(samples, width=width, still=_widened(samples.still, width))
     return dataclasses.replace(samples, width=width)
+
+
+def _check_loss(task: Task, outputs: Tensor, targets: Tensor) -> None:
+    """Refuse a user's loss that does not give a number per sample."""
+    loss = task.objective(outputs, targets)
+    if loss.shape != (len(targets),):
+        raise ValueError(
+            f"the task {task.label} gives losses of shape {tuple(loss.shape)} for {len(targets)} samples; there must "
+            "be one per sample"
+        )
 
 
 def _check_all(samples: Held, outputs: Tensor) -> None:
@@ -274,7 +162,8 @@ def probe(model: nn.Module, samples: Samples, where: str = "the data") -> Tensor
             return samples.outputs(model, batch)
     except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
         kinds = ", ".join(f"{tuple(leaf.shape[1:])} {leaf.dtype}" for leaf in leaves(batch.inputs))
-        raise UserError(f"{where}: the model cannot take samples of shape {kinds}: {error}") from error
+        hint = "; collate must return (inputs, targets), the targets last" if isinstance(samples, Listed) else ""
+        raise UserError(f"{where}: the model cannot take samples of shape {kinds}: {error}{hint}") from error
     finally:
         model.train(was_training)
 
@@ -287,8 +176,13 @@ def _refused(model: nn.Module, samples: Samples) -> bool:
     return False
 
 
-def _fractions(samples: Samples) -> Samples:
-    return samples.converted(lambda tree: mapped(lambda leaf: leaf.float(), tree), None, samples.task)
+def _counted_in(samples: Samples, dtype: torch.dtype | None) -> Samples:
+    """Return samples whose whole numbers have another type."""
+    if dtype is None:
+        return samples
+    return samples.converted(
+        lambda tree: mapped(lambda leaf: leaf if leaf.is_floating_point() else leaf.to(dtype), tree), None, samples.task
+    )
 
 
 def check_dtype(model: nn.Module) -> torch.dtype:

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from fupareto.errors import UserError
 from fupareto.federation.questions import QUESTIONS, Answer, Attested, Failure, Gradient, PseudoGradient
+from fupareto.federation.reading import splits_of
 from fupareto.federation.request import Request, Splits
-from fupareto.federation.samples import check_dtype, checked, fitted, splits_of
+from fupareto.federation.samples import check_dtype, checked, fitted
 from fupareto.flower.arrays import array_of, tensor_of
 from fupareto.flower.records import (
     Lacking,
@@ -32,6 +33,7 @@ from fupareto.flower.records import (
     read_task,
 )
 from fupareto.tasks import TASKS, Task, task_of
+from fupareto.tasks.base import CRITERION
 from fupareto.tasks.samples import Collate
 
 Model = Callable[[], nn.Module]
@@ -53,19 +55,18 @@ class _Node:
     def agreed(self, sent: Mapping[str, Any] | None) -> Task:
         """Return the task of a message: this node's, with the options that the server states.
 
-        A user's task is code, so it has to be named by the node itself; a server cannot make a node import it.
+        A user's task or criterion is code, so the node itself has to name it; a server cannot make a node import it.
         """
         if sent is None:
             return self.task or task_of(None)
-        name = str(sent.get("name"))
-        if self.task is None and name not in TASKS:
-            raise UserError(f"the server's task is {name}; pass it to client_app(model, data, task=…) on this node")
-        if self.task is None:
-            return task_of(sent)
-        if name != self.task.label:
-            raise UserError(f"the server's task is {name}, and this node's is {self.task.label}")
-        options = {key: value for key, value in sent.items() if key != "name"}
-        return dataclasses.replace(self.task, **options)
+        if self.task is not None:
+            return self.task.agreed(sent, "the server's", "this node's")
+        code = [str(sent[key]) for key in ("name", CRITERION) if key in sent and sent[key] not in TASKS]
+        if code:
+            raise UserError(
+                f"the server's task is {' with '.join(code)}; pass it to client_app(model, data, task=…) on this node"
+            )
+        return task_of(sent)
 
 
 def client_app(model: Model, data: Data, task: TaskLike = None, collate: Collate | None = None) -> ClientApp:

@@ -1,9 +1,7 @@
 """The contract of a task, and what every task shares."""
 
 import dataclasses
-import importlib
 import math
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fupareto.errors import UserError
-from fupareto.tasks import signals
+from fupareto.tasks import criteria, signals
 from fupareto.tasks.calls import call
+from fupareto.tasks.criteria import Criterion
 from fupareto.tasks.losses import Loss
 from fupareto.tasks.trees import Tree
+
+CRITERION = "criterion"
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,13 @@ class Task(ABC):
 
     Attributes:
         name: Name of a built-in task; empty for a user's.
+        criterion: Loss of your own in place of the task's: a function (outputs, targets) that returns one value per
+            sample, a class, or ``package.module:name``.
     """
 
     name: ClassVar[str] = ""
+
+    criterion: Criterion = dataclasses.field(default=None, kw_only=True)
 
     def forward(self, module: nn.Module, inputs: Tree) -> Tensor:
         """Return the outputs of a batch."""
@@ -76,7 +81,7 @@ class Task(ABC):
         """Return the choices between classes that the outputs stand for; forgetting losses follow from them."""
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss of every sample, which retained clients minimise; by default the cross-entropy."""
+        """Return the task's loss of every sample; by default the cross-entropy."""
         found = self.decisions(outputs, targets)
         return found.mean(F.cross_entropy(found.logits, found.labels, reduction="none"))
 
@@ -90,7 +95,7 @@ class Task(ABC):
         Raises:
             ValueError: With what does not match.
         """
-        self.loss(outputs, targets)
+        self.objective(outputs, targets)
 
     def settled(self, inputs: Tree, targets: Tensor) -> Self:
         """Return the task with options that are left open filled in from a client's training data."""
@@ -115,14 +120,24 @@ class Task(ABC):
 
     # What follows from these -----------------------------------------------------------------------------------
 
+    def objective(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return what retained clients minimise, per sample: the user's criterion, or else :meth:`loss`."""
+        return self.loss(outputs, targets) if self.criterion is None else self.judged(outputs, targets)
+
+    def judged(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the user's criterion of every sample; outputs as many as targets are given in their shape."""
+        alike = outputs.numel() == targets.numel()
+        typed = targets.to(outputs.dtype) if targets.is_floating_point() else targets
+        return criteria.per_sample(self.criterion, outputs.reshape(targets.shape) if alike else outputs, typed)
+
     def losses(self, loss: Loss, outputs: Tensor, targets: Tensor, reference: Tensor | None = None) -> Tensor:
         """Return a named loss of every sample; ``reference`` is the outputs of a reference model."""
         if loss.name == "ce":
-            return self.loss(outputs, targets)
+            return self.objective(outputs, targets)
         if loss.name == "ascent":
-            return -self.loss(outputs, targets)
+            return -self.objective(outputs, targets)
         if loss.name == "imitate":
-            return self.loss(outputs, self.answers(loss.needed(reference), targets))
+            return self.objective(outputs, self.answers(loss.needed(reference), targets))
         found = self.decisions(outputs, targets)
         other = None if reference is None else self.decisions(reference, targets).logits
         return found.mean(loss(found.logits, found.labels, other))
@@ -134,7 +149,7 @@ class Task(ABC):
         """
         found = self.decisions(outputs, targets)
         right = found.mean((found.logits.argmax(1) == found.labels).double())
-        return float(right.sum()), float(self.loss(outputs, targets).double().sum())
+        return float(right.sum()), float(self.objective(outputs, targets).double().sum())
 
     def signals(self, outputs: Tensor, targets: Tensor) -> signals.Signals:
         """Return what an attack may see of every sample: no label, no input, the first ten sorted outputs."""
@@ -166,30 +181,28 @@ class Task(ABC):
         """Return the task as plain values: its name and the options that differ from their defaults."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init}
         defaults = {f.name: f.default for f in dataclasses.fields(self)}
-        return {"name": self.label, **{k: v for k, v in fields.items() if v != defaults[k]}}
+        own = {k: v for k, v in fields.items() if k != CRITERION and v != defaults[k]}
+        return {"name": self.label, **own, **({CRITERION: criteria.label(self.criterion)} if self.criterion else {})}
 
+    def agreed(self, sent: Mapping[str, Any], whose: str, ours: str) -> Self:
+        """Return this task with the options that a file or another process states.
 
-def imported(path: str, kind: type, what: str, only_loaded: bool = False) -> type[Any]:
-    """Return a user's class by ``package.module:Class``.
+        No code is imported for them: the class and the criterion have to be those of this task.
 
-    Args:
-        path: Where it is.
-        kind: Class that it must be derived from.
-        what: What it is, for messages.
-        only_loaded: Accept only modules that the program has imported itself, for names that came over a network.
-    """
-    module, _, name = path.partition(":")
-    if only_loaded and module not in sys.modules:
-        raise UserError(f"{what} '{path}' is not known here; import {module} in the program that answers")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except Exception as error:  # a user's module may raise anything
-        raise UserError(f"{what} '{path}' could not be imported: {type(error).__name__}: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, kind)):
-        raise UserError(f"{what} '{path}' must be a class derived from {kind.__module__}.{kind.__qualname__}")
-    return found
+        Args:
+            sent: A task as plain values.
+            whose: Whose they are, for messages.
+            ours: Whose this task is, for messages.
+        """
+        own = self.spec()
+        for key, what in (("name", "task"), (CRITERION, CRITERION)):
+            if sent.get(key) != own.get(key):
+                told = f"{whose} {what} is {sent.get(key)}, and {ours} is {own.get(key)}"
+                raise UserError(f"{told}; both sides must name the same, with task=")
+        try:
+            return dataclasses.replace(self, **{k: v for k, v in sent.items() if k not in ("name", CRITERION)})
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{whose} task {self.label}: {error}") from error
 
 
 def whole(targets: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fupareto.errors import UserError
 from fupareto.tasks.trees import Tree
 
-OUTPUTS = "logits"  # attribute or key of the outputs, as Hugging Face names it
+OUTPUTS = ("logits", "out")  # attributes or keys of the outputs, as Hugging Face and torchvision name them
 
 
 def call(module: nn.Module, inputs: Tree) -> Tensor:
@@ -19,7 +19,7 @@ def call(module: nn.Module, inputs: Tree) -> Tensor:
     A tensor is the only argument. The parts of a dict are keyword arguments where the model's ``forward`` has
     parameters of these names, and those of a tuple are positional arguments where it has as many; otherwise the dict or
     tuple is the only argument. The model returns a tensor; a tuple, whose first tensor with a batch dimension is taken;
-    or an object or dict with ``logits``.
+    or an object or dict with ``logits`` or ``out``.
     """
     if isinstance(inputs, Tensor):
         found = module(inputs)
@@ -35,16 +35,17 @@ def output_of(found: Any) -> Tensor:
     """Return the outputs in what a model returned."""
     if isinstance(found, Tensor):
         return found
-    named = found.get(OUTPUTS) if isinstance(found, Mapping) else getattr(found, OUTPUTS, None)
-    if isinstance(named, Tensor):
-        return named
+    for name in OUTPUTS:
+        named = found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
+        if isinstance(named, Tensor):
+            return named
     if isinstance(found, tuple | list):
         for part in found:
             if isinstance(part, Tensor) and part.dim() > 0:  # a number without dimensions is a loss
                 return part
     raise UserError(
         f"the model returned a {type(found).__name__}; it must return a tensor, a tuple whose first tensor is the "
-        f"outputs, or an object or dict with '{OUTPUTS}'"
+        f"outputs, or an object or dict with {' or '.join(OUTPUTS)}"
     )
 
 

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fupareto.errors import UserError, did_you_mean
-from fupareto.tasks import measures
-from fupareto.tasks.base import Decisions, Task, flat, imported, whole
+from fupareto.tasks import criteria, measures
+from fupareto.tasks.base import Decisions, Task, flat, whole
+from fupareto.tasks.code import imported
 from fupareto.tasks.numbers import Numbers
 from fupareto.tasks.tokens import Tokens
 
@@ -61,6 +62,8 @@ class Classes(Task):
     def tally(self, outputs: Tensor, targets: Tensor) -> tuple[float, float]:
         """Return the number of right answers, and the sum of the losses."""
         right = int((outputs.argmax(1) == targets).sum())
+        if self.criterion is not None:
+            return right, float(self.judged(outputs, targets).double().sum())
         return right, float(F.cross_entropy(outputs, targets, reduction="sum"))
 
 
@@ -149,12 +152,12 @@ class Labels(Task):
 TASKS: dict[str, type[Task]] = {kind.name: kind for kind in (Classes, Binary, Labels, Numbers, Tokens)}
 
 
-def task_of(given: Any, only_loaded: bool = False) -> Task:
+def task_of(given: Any) -> Task:
     """Return the task that a name, plain values, a class or a task stands for; None is :class:`Classes`.
 
     Args:
-        given: Such as ``"binary"``, ``{"name": "numbers", "tolerance": 0.5}``, ``"package.module:Class"``.
-        only_loaded: Accept a user's class only from a module that is imported already.
+        given: Such as ``"binary"``, ``{"name": "numbers", "tolerance": 0.5}``, ``"package.module:Class"``. Code that it
+            names is imported.
     """
     if given is None:
         return Classes()
@@ -166,16 +169,27 @@ def task_of(given: Any, only_loaded: bool = False) -> Task:
         given = {"name": given}
     if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
         raise UserError(f"task must be one of {', '.join(TASKS)}, package.module:Class, or a Task, not {given!r}")
-    options = {key: value for key, value in given.items() if key != "name"}
     name = given["name"]
-    if name not in TASKS and ":" not in name:
-        hint = did_you_mean(name, TASKS)
-        raise UserError(f"task '{name}' is unknown; there are {', '.join(TASKS)}, or package.module:Class{hint}")
-    kind = TASKS.get(name) or imported(name, Task, "task", only_loaded)
     try:
-        return kind(**options)
+        task = _kind(name)(**{key: value for key, value in given.items() if key != "name"})
     except (TypeError, ValueError) as error:
         raise UserError(f"task '{name}': {error}") from error
+    if task.criterion is not None:
+        criteria.function_of(task.criterion)
+    return task
+
+
+def _kind(name: str) -> type[Task]:
+    """Return the class of a task: a built-in one, or the user's."""
+    if name in TASKS:
+        return TASKS[name]
+    if ":" not in name:
+        hint = did_you_mean(name, TASKS)
+        raise UserError(f"task '{name}' is unknown; there are {', '.join(TASKS)}, or package.module:Class{hint}")
+    found = imported(name, "task")
+    if not (isinstance(found, type) and issubclass(found, Task)):
+        raise UserError(f"task '{name}' must be a class derived from {Task.__module__}.{Task.__qualname__}")
+    return found
 
 
 def _yes_no(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

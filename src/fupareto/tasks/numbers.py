@@ -114,7 +114,7 @@ class Numbers(Task):
         seen = super().signals(outputs, targets)
         numbers = _shaped(outputs).detach().double().cpu().numpy()
         return signals.Signals(
-            loss=self.loss(outputs.double(), targets.double()).detach().cpu().numpy(),
+            loss=self.objective(outputs.double(), targets.double()).detach().cpu().numpy(),
             margin=seen.margin,
             entropy=np.zeros(len(targets)),
             scaled=seen.scaled,

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fupareto.tasks import measures
+from fupareto.tasks import criteria, measures
 from fupareto.tasks.base import Decisions, Task, whole
 from fupareto.tasks.trees import Tree, leaves
 
@@ -70,6 +70,11 @@ class Tokens(Task):
         counted = self._counted(labels)
         owner = counted.nonzero()[:, 0]
         return Decisions(logits[counted], labels[counted], owner, len(targets))
+
+    def judged(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the user's criterion, the mean over a sample's positions; it is given (positions, classes)."""
+        found = self.decisions(outputs, targets)
+        return found.mean(criteria.per_sample(self.criterion, found.logits, found.labels))
 
     def answers(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the likeliest class of every position that counts."""

@@ -74,7 +74,7 @@ def _measured(module: nn.Module, held: Any) -> tuple[Any, Any]:
             outputs = samples.outputs(module, batch)
             found = samples.task.decisions(outputs, batch.targets)
             right.append(found.mean((found.logits.argmax(1) == found.labels).double()).cpu())
-            losses.append(samples.task.loss(outputs, batch.targets).double().cpu())
+            losses.append(samples.task.objective(outputs, batch.targets).double().cpu())
     return torch.cat(right).numpy(), torch.cat(losses).numpy()
 
 
