@@ -183,6 +183,6 @@ def usable(device: str | torch.device) -> torch.device:
 
 def _pass(module: nn.Module, samples: Samples, count: int) -> tuple[Any, Any]:
     """Return the inputs of a forward pass with so many samples, repeated where there are fewer, and its outputs."""
-    rows = torch.arange(count) % len(samples)
+    rows = torch.arange(count, device="cpu") % len(samples)
     batch = next(samples.take(rows).batches(count))
     return batch.inputs, samples.outputs(module, batch)
