@@ -123,8 +123,8 @@ class Bare:
         assert isinstance(question, Gradient | TrialLosses)
         x, y = self.federation.clients[client]["train"]
         with torch.set_grad_enabled(isinstance(question, Gradient)):
-            for batch_x, batch_y, _ in batches(x, y):
-                loss = question.loss(module(batch_x), batch_y, None).sum()
+            for batch_x, batch_y in batches(x, y):
+                loss = question.loss(module(batch_x), batch_y).sum()
                 if loss.requires_grad:
                     loss.backward()  # type: ignore[no-untyped-call]
         module.zero_grad(set_to_none=True)

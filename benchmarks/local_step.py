@@ -19,6 +19,7 @@ from fupareto import parameters
 from fupareto.federation.local import descend
 from fupareto.federation.questions import Train
 from fupareto.tasks.losses import Loss
+from fupareto.tasks.samples import samples_of
 
 PARTS = {  # what operators are, by a part of their names; the first that fits
     "convolution, backward": ("convolution_backward",),
@@ -47,7 +48,7 @@ def measure(model: str, steps: int, samples: int) -> dict[str, Any]:
     question = Train(parameters.read(module), Loss("ce"), 0.01, 1, samples, 0)
 
     def work() -> int:
-        return descend(module, x, y, None, question)
+        return descend(module, samples_of((x, y)), None, question, "client")
 
     work()
     times = [seconds(work) / steps for _ in range(5)]

@@ -20,9 +20,9 @@ import torch
 from common import RESULTS, isolated, memory_of, reset_peak, write
 from fupareto import api, models, parameters
 from fupareto.federation import SimulatedFederation
-from fupareto.federation.local import batch_size
 from fupareto.methods.registry import find
 from fupareto.run import budget
+from fupareto.tasks.samples import batch_size
 
 FORGET, FEW, FULL = 5, 4, 6  # clients that leave; samples of most clients; clients with a full batch
 LIMIT = 1800.0

@@ -284,9 +284,20 @@ def test_gains_and_running_statistics_are_reset_too() -> None:
     assert fresh["norm.running_var"].tolist() == fresh["norm.weight"].tolist() == [1, 1, 1]
 
 
-def test_a_parameter_that_nobody_resets_is_refused() -> None:
-    with pytest.raises(UserError, match=r"no reset_parameters\(\) sets shift; add that method .* or pass fresh="):
-        parameters.reinitialised(Bare(), 0)
+def test_a_parameter_that_nobody_resets_is_drawn_with_its_own_mean_and_spread() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide = nn.Parameter(5 + 3 * torch.randn(4000, generator=torch.Generator().manual_seed(0)))
+            self.zeros = nn.Parameter(torch.zeros(3))
+
+    module = Own()
+    one, two = (Layout.of(module).named(parameters.reinitialised(module, seed)) for seed in (1, 2))
+    assert one["wide"].mean() == pytest.approx(5, abs=0.2)
+    assert one["wide"].std() == pytest.approx(3, abs=0.2)
+    assert abs(float(torch.corrcoef(torch.stack([one["wide"], module.wide.detach()]))[0, 1])) < 0.1
+    assert not torch.equal(one["wide"], two["wide"])
+    assert one["zeros"].tolist() == [0, 0, 0]
 
 
 def test_a_user_can_say_how_a_fresh_model_is_made() -> None:
@@ -298,5 +309,4 @@ def test_a_user_can_say_how_a_fresh_model_is_made() -> None:
     x, y = torch.ones(2, 4), torch.tensor([0, 1])
     held = {i: {"train": (x, y), "test": (x, y)} for i in "ab"}
     assert SimulatedFederation(Bare(), held, workers=1, fresh=fresh).fresh(7).tolist() == [7.0] * 12
-    with pytest.raises(UserError, match="sets shift"):
-        SimulatedFederation(Bare(), held, workers=1).fresh(7)
+    assert SimulatedFederation(Bare(), held, workers=1).fresh(7).tolist() != [7.0] * 12

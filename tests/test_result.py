@@ -228,7 +228,8 @@ def test_retraining_as_the_model_was_trained(federation: fupareto.Federation, fo
     found = forgotten.audit(retrain=True)
     assert "notes" not in found
     made = Run.open(path_of(forgotten) / "retrained")
-    assert made.config["method"] == {"name": "retrain", **asdict(TRAINING)}
+    known = {key: value for key, value in asdict(TRAINING).items() if value is not None}
+    assert made.config["method"] == {"name": "retrain", **known}
     assert found["truth"]["rounds"] == TRAINING.rounds
     assert found["relearning"] is not None
     again = fupareto.audit(federation, path_of(forgotten))  # what was retrained is found again

@@ -17,7 +17,7 @@ from fupareto.audit.checks import Thresholds
 from fupareto.errors import UserError, did_you_mean
 from fupareto.federation import Federation, Request, SimulatedFederation
 from fupareto.federation.history import PARTS, Plan
-from fupareto.federation.samples import Samples, splits_of
+from fupareto.federation.reading import splits_of
 from fupareto.methods import FedAvg, FUPareto, Method
 from fupareto.methods.registry import chosen
 from fupareto.result import Model, References, Result, began
@@ -25,19 +25,24 @@ from fupareto.run import execute
 from fupareto.run.execute import Progress, Settings
 from fupareto.run.loop import Watch
 from fupareto.run.start import Start
+from fupareto.tasks import Task, task_of
+from fupareto.tasks.samples import Collate
 from fupareto.versions import versions
 
 __all__ = ["Result", "answer", "audit", "learn", "simulate", "train", "unlearn"]
 
 Forget = Sequence[str] | Request
+TaskLike = Task | type[Task] | str | Mapping[str, Any] | None
 
 
 def simulate(
     model: nn.Module,
-    clients: Mapping[str, tuple[Samples, Samples] | Mapping[str, Samples]],
+    clients: Mapping[str, tuple[Any, Any] | Mapping[str, Any]],
     workers: int | None = None,
     fresh: Callable[[int], nn.Module] | None = None,
     device: str | torch.device = "cpu",
+    task: TaskLike = None,
+    collate: Collate | None = None,
 ) -> SimulatedFederation:
     """Return a federation whose clients are simulated in this process.
 
@@ -45,11 +50,17 @@ def simulate(
         model: The model that clients train. Its architecture and frozen parameters are used; the weights to start from
             are given to :func:`train` and :func:`unlearn`.
         clients: Mapping from client id to (train set, test set), or to named sets such as ``{"train": …}``. A set is a
-            pair (inputs, labels) or a torch Dataset of (input, label) pairs.
+            pair (inputs, targets), a dict of tensors with ``labels``, a torch Dataset or list of (input, target) pairs
+            or of such dicts, or a DataLoader, whose data set is used. Sets are read into memory once; a data set that
+            draws its samples anew, as random augmentation does, is drawn again for every epoch of training.
         workers: Number of clients that compute in parallel; by default one per core.
         fresh: Function of a seed that returns a newly initialised model, for methods that need one, such as retrain; by
             default the layers of ``model`` are reset.
         device: Device of the data and models, such as "cuda".
+        task: What samples, outputs and losses are: "classes" (the default), "binary", "labels", "numbers", "tokens", a
+            Task such as ``Numbers(tolerance=0.5)``, or a class of your own as ``package.module:Class``.
+        collate: Function that makes a batch, (inputs, targets) or a dict with ``labels``, of a list of samples, where
+            these differ in length.
 
     Returns:
         The federation, to be passed to :func:`train`, :func:`unlearn` and :func:`audit`.
@@ -60,8 +71,8 @@ def simulate(
         raise UserError(
             f"clients must be a mapping from client id to (train set, test set), not a {type(clients).__name__}"
         )
-    splits = {str(i): splits_of(i, both) for i, both in clients.items()}
-    return SimulatedFederation(model, splits, workers, fresh, device)
+    splits = {str(i): splits_of(str(i), both, collate) for i, both in clients.items()}
+    return SimulatedFederation(model, splits, workers, fresh, device, task_of(task))
 
 
 def train(
@@ -215,6 +226,7 @@ def learn(
     heads = (about.clients if about else federation.ids) if "fedau" in record else ()
     going_on = start.source is not None
     plan = Plan(tuple(dict.fromkeys(record)), federation.ids, method.budget, keep, heads, settings.seed, going_on)
+    settings = _with_task(settings, federation)
     with execute.held(settings):
         outcome = execute.train(federation, start, method, settings, about=about, plan=plan)
         return _ended(Result(outcome, None, settings.seed, settings.facts), settings)
@@ -242,6 +254,8 @@ def answer(
     Returns:
         The result.
     """
+    federation = calibrated(federation, start.w)
+    settings = _with_task(settings, federation)
     with execute.held(settings):
         outcome = execute.answer(federation, start, request, method, settings)
         result = Result(outcome, request, settings.seed, settings.facts)
@@ -275,6 +289,24 @@ def _settings(
     return Settings(
         seed, place, config=config, facts={**facts, "seed": seed, "versions": known, **federation.provenance}
     )
+
+
+def calibrated(federation: Federation, w: Tensor) -> Federation:
+    """Return the federation with a task whose open options, such as a tolerance, follow from a model's errors."""
+    task = federation.task
+    if not task.open:
+        return federation
+    seen = federation.evaluate(w, federation.ids, ("test|train",))
+    return federation.judged(task.calibrate([counts for splits in seen.counts.values() for counts in splits.values()]))
+
+
+def _with_task(settings: Settings, federation: Federation) -> Settings:
+    """Return the settings with what a run must know to be repeated: its task, and a hash of frozen parameters."""
+    spec, base = federation.task.spec(), federation.layout.base()
+    known = {**({} if spec == {"name": "classes"} else {"task": spec}), **({"base": base} if base else {})}
+    if not known:
+        return settings
+    return dataclasses.replace(settings, config={**settings.config, **known}, facts={**settings.facts, **known})
 
 
 def _request(forget: Any) -> Request:

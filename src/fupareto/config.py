@@ -16,9 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from fupareto import documents
 from fupareto.errors import UserError, did_you_mean
-from fupareto.vocabulary import LARGEST_SETTING, MOST_KEPT
+from fupareto.vocabulary import DATA_FILES, LARGEST_SETTING, MOST_KEPT
 
 MOST_CLIENTS = 100_000
+LARGEST_LIST = 1000  # columns that are targets
 MOST_MISTAKES = 20  # that one message names
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
@@ -36,26 +37,39 @@ class Data(_Section):
     """Section ``[data]``: the data set.
 
     Attributes:
-        source: Name of a data set (digits, fashion-mnist, cifar10, cifar100, gtsrb), or the path of an .npz file.
+        source: Name of a data set (digits, breast-cancer, diabetes, stdlib, fashion-mnist, cifar10, cifar100, gtsrb),
+            the path of an .npz or .csv file, or that of a directory with one entry of text per client.
         samples: Size of a stratified subset; None takes all samples.
+        target: Target column of a .csv file, or several; None: the first of labels, label, targets, target and y.
+        client: Column of a .csv file that says which client owns the row; None: client, if there is one.
     """
 
     source: str = Field("digits", max_length=4096)
     samples: Count | None = None
+    target: Name | Annotated[list[Name], Field(min_length=1, max_length=LARGEST_LIST)] | None = None
+    client: Name | None = None
+
+    @model_validator(mode="after")
+    def _has_columns(self) -> "Data":
+        given = [key for key in ("target", "client") if getattr(self, key)]
+        if given and not self.source.endswith(".csv"):
+            raise ValueError(f"{' and '.join(given)} name columns of a .csv file, and source = {self.source!r} is none")
+        return self
 
 
 class Partition(_Section):
     """Section ``[partition]``: how samples are divided among clients.
 
     Attributes:
-        kind: dirichlet, pat (pathological: a few classes per client) or iid.
+        kind: dirichlet, pat (pathological: a few classes per client), iid, or given, where the data say which client
+            owns which rows: the array or column ``client`` of a file, the entries of a directory of text.
         clients: Number of clients.
         alpha: Concentration of the Dirichlet partition.
         classes_per_client: Classes of each client in the pathological partition.
         balance: Whether the pathological partition divides a class into equal parts.
     """
 
-    kind: Literal["dirichlet", "pat", "iid"] = "dirichlet"
+    kind: Literal["dirichlet", "pat", "iid", "given"] = "dirichlet"
     clients: int = Field(10, ge=2, le=MOST_CLIENTS)
     alpha: float = Field(0.5, gt=0, le=1e6)
     classes_per_client: Count = 2
@@ -90,6 +104,11 @@ class Training(_Section):
         participation: Share of the clients that train in a round.
         aggregation: Mean of the local models: mean, trimmed or median.
         method: fedavg, or ridge: a last layer from sums of features, which forgets exactly.
+        optimizer: sgd, adam or adamw; its state starts anew in every round.
+        momentum: Momentum of SGD.
+        weight_decay: Weight decay.
+        clip: Largest norm of a batch's gradient; None for any.
+        shuffle: Whether clients train on their samples in a new random order for every epoch.
         record: Unlearning methods whose training history is recorded.
         keep: Number of rounds that are recorded for FedEraser.
     """
@@ -102,6 +121,11 @@ class Training(_Section):
     participation: float = Field(1.0, gt=0, le=1)
     aggregation: Literal["mean", "trimmed", "median"] = "mean"
     method: Literal["fedavg", "ridge"] = "fedavg"
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    momentum: float = Field(0.0, ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0, le=LARGEST_SETTING)
+    clip: float | None = Field(None, gt=0, le=LARGEST_SETTING)
+    shuffle: bool = False
     record: list[Literal["federaser", "fupga", "fedau", "rewind", "ridge"]] = []
     keep: int = Field(100, gt=0, le=MOST_KEPT)
 
@@ -162,7 +186,9 @@ class Experiment(_Section):
         data: Data set.
         partition: Division of the samples among clients.
         backdoor: Trigger that makes forgetting measurable.
-        model: mlp, lenet5, cnn, nfresnet18, or package.module:function.
+        task: Task of the data, by name or with options; None: that of the source, classes for a file.
+        model: mlp, lenet5, cnn, nfresnet18, bag, gru, hf:NAME, or package.module:function.
+        lora: Rank of the LoRA adapters of a model hf:NAME; 0 trains all of it.
         train: Training of the initial model.
         request: What is to be forgotten.
         unlearn: Unlearning method.
@@ -173,10 +199,19 @@ class Experiment(_Section):
     data: Data = Data()
     partition: Partition = Partition()
     backdoor: Backdoor = Backdoor()
+    task: Name | dict[Name, Any] | None = None
     model: Name = "mlp"
+    lora: int = Field(0, ge=0, le=LARGEST_SETTING)
     train: Training = Training()
     request: Requested = Requested()
     unlearn: Unlearning = Unlearning()
+
+    @property
+    def task_code(self) -> tuple[str, ...]:
+        """Names that the task is made of, which may be a user's code: its own, and that of its criterion."""
+        if self.task is None or isinstance(self.task, str):
+            return (self.task,) if self.task else ()
+        return tuple(str(self.task[key]) for key in ("name", "criterion") if key in self.task)
 
     @model_validator(mode="after")
     def _retains_a_client(self) -> "Experiment":
@@ -190,7 +225,7 @@ class Experiment(_Section):
 
 
 def load(path: Path) -> Experiment:
-    """Read an experiment file; a relative path of an .npz file is relative to the experiment file.
+    """Read an experiment file; a relative path of data is relative to the experiment file.
 
     The name ``demo`` stands for the built-in experiment, unless there is a file of that name.
     """
@@ -203,14 +238,16 @@ def load(path: Path) -> Experiment:
 
 
 def located(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return plain settings of the file ``path`` in which the .npz file that they name has an absolute path."""
+    """Return plain settings of the file ``path`` in which the data that they name by a path have an absolute one."""
     data = raw.get("data")
     source = data.get("source") if isinstance(data, dict) else None
-    if not isinstance(source, str) or not source.endswith(".npz"):
+    if not isinstance(source, str) or not (source.endswith(DATA_FILES) or "/" in source):
         return dict(raw)
     try:
         place = (path.parent / documents.expand(source)).resolve()
-    except (OSError, RuntimeError) as error:  # a name that is too long, or a loop of links
+        if not source.endswith(DATA_FILES) and not place.is_dir():
+            return dict(raw)
+    except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, or a loop of links
         raise UserError(f"{path}: cannot use data.source = {_SHORT.repr(source)}: {error}") from error
     return merged(raw, {"data": {"source": str(place)}})
 

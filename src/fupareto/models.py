@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fupareto.errors import UserError, did_you_mean
+from fupareto.hf import causal_lm
 from fupareto.randomness import derive
 
 Shape = tuple[int, ...]  # of one sample: (channels, height, width) or (features,)
@@ -156,28 +157,81 @@ def nfresnet18(shape: Shape, classes: int) -> nn.Module:
     )
 
 
+class Bag(nn.Module):
+    """Mean of token embeddings and two dense layers: text classification in its simplest form."""
+
+    def __init__(self, outputs: int, tokens: int = 256, width: int = 32) -> None:
+        super().__init__()
+        self.embedding = nn.EmbeddingBag(tokens, width)
+        self.head = nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return one output per class for token ids (N, L)."""
+        found: Tensor = self.head(self.embedding(x))
+        return found
+
+
+class Gru(nn.Module):
+    """A small language model: embeddings, one GRU layer, and a dense layer over the tokens."""
+
+    def __init__(self, tokens: int, width: int = 96) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(tokens, width)
+        self.gru = nn.GRU(width, width, batch_first=True)
+        self.head = nn.Linear(width, tokens)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return one output per token for every position of token ids (N, L)."""
+        hidden, _ = self.gru(self.embedding(x))
+        found: Tensor = self.head(hidden)
+        return found
+
+
+def bag(shape: Shape, classes: int) -> nn.Module:
+    """Build a mean of byte embeddings with two dense layers, for token ids below 256."""
+    return Bag(classes)
+
+
+def gru(shape: Shape, classes: int) -> nn.Module:
+    """Build a language model of one GRU layer; 104,896 parameters for bytes."""
+    return Gru(classes)
+
+
 MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "mlp": mlp,
     "lenet5": lenet5,
     "cnn": cnn,
     "nfresnet18": nfresnet18,
+    "bag": bag,
+    "gru": gru,
 }
+HUGGING_FACE = "hf:"  # begins the name of a model, of the hub or of a folder
 
 
-def build(name: str, shape: Shape, classes: int, seed: int) -> nn.Module:
+def build(name: str, shape: Shape, classes: int, seed: int, check: bool = True, lora: int = 0) -> nn.Module:
     """Build a newly initialised model.
 
     Args:
-        name: A name in ``MODELS``, or ``package.module:function`` of the user's, which is called as
+        name: A name in ``MODELS``, ``hf:NAME`` (a model or folder of Hugging Face), or ``package.module:function``,
+            which is called as
             ``function(shape, classes)`` and returns an ``nn.Module``.
         shape: Shape of one sample.
         classes: Number of classes.
         seed: Seed of the initialisation.
+        check: Whether the model must give one output per class for samples of fractions of this shape.
+        lora: Rank of LoRA adapters of a model ``hf:NAME``; 0 for none.
 
     Returns:
         The model.
     """
-    factory = MODELS[name] if name in MODELS else _imported(name)
+    if lora and not name.startswith(HUGGING_FACE):
+        raise UserError(f"lora = {lora} is an option of models of Hugging Face, hf:NAME, not of '{name}'")
+    if name.startswith(HUGGING_FACE):
+        factory: Callable[[Shape, int], nn.Module] = lambda shape, classes: causal_lm(  # noqa: E731
+            name.removeprefix(HUGGING_FACE), lora
+        )
+    else:
+        factory = MODELS[name] if name in MODELS else _imported(name)
     with torch.random.fork_rng():
         torch.manual_seed(derive(seed, "init"))
         try:
@@ -190,7 +244,8 @@ def build(name: str, shape: Shape, classes: int, seed: int) -> nn.Module:
             ) from error
         if not isinstance(module, nn.Module):
             raise UserError(f"model '{name}' returned {type(module).__name__}, not a torch.nn.Module")
-        check_outputs(module, shape, classes)
+        if check:
+            check_outputs(module, shape, classes)
     return module
 
 

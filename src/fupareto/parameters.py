@@ -8,13 +8,15 @@ module that every client already has. This is the only module that depends on th
 
 import copy
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fupareto.errors import UserError
+from fupareto.tasks.trees import leaves
 
 
 def _trainable(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -29,6 +31,17 @@ def _entries(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     if buffers:  # only persistent ones; others, such as a causal mask, are rebuilt by the constructor
         persistent = module.state_dict().keys()
         yield from ((name, b) for name, b in buffers if name in persistent)
+
+
+def _sha256(tensors: Mapping[str, Tensor]) -> str | None:
+    """Return the SHA-256 of tensors, of their names, types, shapes and bytes; None if there are none."""
+    if not tensors:
+        return None
+    found = hashlib.sha256()
+    for name, t in sorted(tensors.items()):
+        found.update(f"{name}:{t.dtype}:{tuple(t.shape)};".encode())
+        found.update(t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -98,13 +111,11 @@ class Layout:
 
     def frozen(self) -> str | None:
         """Return the SHA-256 of the tensors that are not in the vector; None if there are none."""
-        if not self.fixed:
-            return None
-        found = hashlib.sha256()
-        for name, t in sorted(self.fixed.items()):
-            found.update(f"{name}:{t.dtype}:{tuple(t.shape)};".encode())
-            found.update(t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-        return found.hexdigest()
+        return _sha256(self.fixed)
+
+    def base(self) -> str | None:
+        """Return the SHA-256 of the frozen parameters; None if there are none."""
+        return _sha256({name: t for name, t in self.fixed.items() if t.is_floating_point()})
 
     def head(self) -> "Head":
         """Return the last dense layer: the last weight matrix in the vector, and the bias after it."""
@@ -183,23 +194,39 @@ def features(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 def reinitialised(module: nn.Module, seed: int) -> Tensor:
     """Return the vector of a newly initialised model of the same architecture.
 
-    Parameters are reset by the ``reset_parameters`` of their layers. A model with a parameter that no layer resets is
-    refused, since that parameter would keep its trained value.
+    Parameters are reset by the ``reset_parameters`` of their layers, by the ``_init_weights`` of a Hugging Face model,
+    and by the ``reset_lora_parameters`` of LoRA adapters. A parameter that none of them sets, as ``nn.Parameter`` in a
+    module of the user's own, is drawn from the normal distribution with the mean and the standard deviation of its
+    present values; one whose values are all equal, such as the zeros of an adapter, keeps them.
     """
+    before = {name: (float(p.double().mean()), float(p.double().std(correction=0))) for name, p in _trainable(module)}
     module = copy.deepcopy(module).cpu()  # so that the result does not depend on the device
     for p in trainable(module):
         p.fill_(torch.nan)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        for part in module.modules():
-            if callable(reset := getattr(part, "reset_parameters", None)):
-                reset()
-    if unset := [name for name, p in _trainable(module) if bool(p.isnan().any())]:
-        raise UserError(
-            f"cannot initialise a new model: no reset_parameters() sets {', '.join(unset)}; add that method to the "
-            "module, or pass fresh= (a function of a seed that returns a new model) to simulate"
-        )
+        _reset(module)
+        for name, p in _trainable(module):
+            if bool(p.isnan().any()):
+                mean, spread = before[name]
+                p.copy_(mean + spread * torch.randn(p.shape) if spread > 0 else torch.full(p.shape, mean))
     return read(module)
+
+
+def _reset(module: nn.Module) -> None:
+    """Call every function of the modules that initialises their parameters."""
+    parts = list(module.modules())
+    for part in parts:
+        if callable(reset := getattr(part, "reset_parameters", None)):
+            reset()
+    for part in parts:
+        if callable(init := getattr(part, "_init_weights", None)) and hasattr(part, "config"):
+            part.apply(init)
+            break  # it initialises all modules below
+    for part in parts:
+        if callable(lora := getattr(part, "reset_lora_parameters", None)):
+            for adapter in getattr(part, "lora_A", ()):
+                lora(adapter, True)
 
 
 def read(module: nn.Module) -> Tensor:
@@ -219,20 +246,22 @@ def write(module: nn.Module, w: Tensor) -> None:
         offset += t.numel()
 
 
-def activations(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, int]:
+def activations(module: nn.Module, forward: Callable[[nn.Module, int], tuple[Any, Any]]) -> tuple[int, int]:
     """Return the bytes that a forward pass saves for its backward pass: a constant part, and a part per sample.
 
     They are measured in passes with two and with four samples; parameters and inputs are not counted.
+
+    Args:
+        module: The model.
+        forward: Function of a model and a number of samples that returns inputs, and the model's outputs for them.
     """
-    two, four = (_saved(module, shape, samples) for samples in (2, 4))
+    two, four = (_saved(module, forward, samples) for samples in (2, 4))
     return max(2 * two - four, 0), (four - two) // 2
 
 
-def _saved(module: nn.Module, shape: tuple[int, ...], samples: int) -> int:
+def _saved(module: nn.Module, forward: Callable[[nn.Module, int], tuple[Any, Any]], samples: int) -> int:
     """Return the bytes that a forward pass of so many samples saves for its backward pass."""
     module = copy.deepcopy(module).eval()
-    x = torch.zeros(samples, *shape, device=next(module.parameters()).device)
-    known = {t.untyped_storage().data_ptr() for t in (x, *module.parameters(), *module.buffers())}
     held: dict[int, Tensor] = {}
 
     def keep(t: Tensor) -> Tensor:
@@ -241,7 +270,8 @@ def _saved(module: nn.Module, shape: tuple[int, ...], samples: int) -> int:
         return t
 
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-        _ = module(x)
+        inputs, _ = forward(module, samples)
+    known = {t.untyped_storage().data_ptr() for t in (*leaves(inputs), *module.parameters(), *module.buffers())}
     return sum(t.untyped_storage().nbytes() for where, t in held.items() if where not in known)
 
 

@@ -31,7 +31,7 @@ from fupareto.vocabulary import STAGES
 
 Model = Union[Tensor, nn.Module, Mapping[str, Tensor], str, "os.PathLike[str]", Run, Start, "Result"]
 References = Model | Sequence[Model]  # one retrained model, or two
-FACTS = ("name", "method", "dataset", "model", "seed", "versions", "created", "stored")
+FACTS = ("name", "method", "dataset", "model", "seed", "versions", "created", "stored", "task", "base")
 
 
 @dataclasses.dataclass
@@ -78,6 +78,8 @@ class Result:
             The result.
         """
         summary, config = place.summary, place.config
+        if "task" in summary:
+            federation = federation.judged(federation.task.agreed(summary["task"], "the run's", "the federation's"))
         request = None if place.trains else Request.from_json(place.request)
         if request is None:
             forget = tuple(i for i in federation.ids if i in summary["forget"])
@@ -86,7 +88,7 @@ class Result:
             sides = request.sides(federation.ids)
         seed = config.get("seed", config.get("experiment", {}).get("seed", 0))
         outcome = Outcome(federation, place, sides, request.words() if request else "")
-        return cls(outcome, request, seed, {key: summary.get(key) for key in FACTS})
+        return cls(outcome, request, seed, {key: summary[key] for key in FACTS if key in summary})
 
     @property
     def place(self) -> Place:

@@ -5,3 +5,4 @@ RETRAINED = "retrained"  # a model trained without the forgotten data, in an aud
 SECOND = "retrained-2"  # another one, from another seed
 LARGEST_SETTING = 10**9  # absolute value of any number in an experiment file, or among the options of a method
 MOST_KEPT = 10**5  # rounds that a history can have
+DATA_FILES = (".npz", ".csv")  # endings of the data files that a user brings

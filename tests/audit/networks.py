@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fupareto.audit.attacks.signals import Array, Indices, Outputs
+from fupareto.tasks.signals import Array, Indices, Outputs
 
 CLASSES = 4
 Mask = NDArray[np.bool_]

@@ -176,8 +176,9 @@ def test_data_list(call: Call, tmp_path: Path) -> None:
     ended = call("data", "list", "--data", tmp_path)
     assert ended.code == 0
     lines = ended.out.splitlines()
-    assert {line.split()[0] for line in lines[::2]} == {"digits", "fashion-mnist", "cifar10", "cifar100", "gtsrb"}
-    assert [line.strip() for line in lines[1::2]] == ["embedded", "missing", "missing", "missing", "missing"]
+    found = {line.split()[0]: where.strip() for line, where in zip(lines[::2], lines[1::2], strict=True)}
+    embedded = dict.fromkeys(("digits", "breast-cancer", "diabetes", "stdlib"), "embedded")
+    assert found == {**embedded, **dict.fromkeys(("fashion-mnist", "cifar10", "cifar100", "gtsrb"), "missing")}
 
 
 def test_own_model_and_samples(small: Path, tmp_path: Path) -> None:

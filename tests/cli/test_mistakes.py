@@ -45,7 +45,7 @@ def npz(**arrays: object) -> str:
         ("seed = true", ("seed = True", "integer")),
         ("seed = -1", ("seed = -1", "greater than or equal to 0")),
         ("train = 3", ("train = 3",)),
-        ("[partition]\nkind = 'dirichlett'", ("partition.kind = 'dirichlett'", "'dirichlet', 'pat' or 'iid'")),
+        ("[partition]\nkind = 'dirichlett'", ("partition.kind = 'dirichlett'", "'dirichlet', 'pat', 'iid' or 'given'")),
         ("seed = 1\nseed = 2", ("experiment.toml is not valid TOML", "overwrite")),
         ("[train\nrounds = 3", ("experiment.toml is not valid TOML", "line 1")),
         ("request.clients = []", ("request.clients", "names no client")),
@@ -119,7 +119,6 @@ def test_experiment_file_that_is_not_there(mistake: Mistake) -> None:
         ({"y": np.arange(59)}, ("samples.npz", "59")),
         ({"x": np.full((60, 1, 8, 8), np.nan, np.float32)}, ("samples.npz", "NaN")),
         ({"x": np.full((60, 1, 8, 8), np.inf, np.float32)}, ("samples.npz", "infinite")),
-        ({"x": np.zeros((60, 5), np.float32)}, ("backdoor needs images", "enabled = false")),
         ({"x": np.zeros((0, 1, 8, 8), np.float32), "y": np.zeros(0, int)}, ("samples.npz", "no samples")),
     ],
 )

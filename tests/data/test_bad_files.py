@@ -123,7 +123,7 @@ X, Y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
         ({"x": np.array([[0, np.nan]] * 4), "y": Y}, "NaN or infinite"),
         ({"x": np.array([[0, -np.inf]] * 4), "y": Y}, "NaN or infinite"),
         ({"x": np.full((4, 2), 1e300), "y": Y}, "NaN or infinite"),
-        ({"x": np.zeros((4, 2), np.int64), "y": Y}, "samples are int64"),
+        ({"x": np.zeros((4, 2, 2), np.int64), "y": Y}, "samples are int64"),
         ({"x": np.zeros((4, 2), complex), "y": Y}, "samples are complex128"),
         ({"x": np.zeros(4), "y": Y}, "samples have shape"),
         ({"x": np.zeros((4, 5, 5, 2)), "y": Y}, "1 or 3 channels"),

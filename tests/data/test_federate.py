@@ -108,8 +108,8 @@ def test_the_seed_decides_and_a_client_does_not_depend_on_the_others(data: Datas
 def test_features_need_no_image_layout(parts: list[Indices]) -> None:
     flat = Dataset("flat", torch.randn(1797, 5), torch.arange(1797) % 3, 3, 0.8)
     assert clients(flat, parts, 0)["0"].splits["train"][0].shape[1:] == (5,)
-    with pytest.raises(UserError, match="switch the backdoor off"):
-        clients(flat, parts, 0, marked=["0"])
+    marked = clients(flat, parts, 0, marked=["0"])["0"].splits
+    assert ((marked["trigger"][0] != marked["clean"][0]).sum(0) > 0).sum() == 1  # one feature carries the mark
 
 
 def test_mistakes_are_named(data: Dataset, parts: list[Indices]) -> None:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fupareto.data import SOURCES, load, status
-from fupareto.data.sources import data_root, subset
+from fupareto.data.prepared import subset
+from fupareto.data.sources import data_root
 from fupareto.randomness import stream
 
 from . import files
@@ -170,11 +171,13 @@ def test_status_says_where_each_source_is(tmp_path: Path) -> None:
     files.fashion_mnist(tmp_path)
     files.cifar10(tmp_path)
     (tmp_path / "cifar10/cifar-10-batches-bin/data_batch_3.bin").unlink()
-    assert list(SOURCES) == ["digits", "fashion-mnist", "cifar10", "cifar100", "gtsrb"]
+    embedded = ["breast-cancer", "diabetes", "stdlib"]
+    assert list(SOURCES) == ["digits", "fashion-mnist", "cifar10", "cifar100", "gtsrb", *embedded]
     assert status(tmp_path) == {
         "digits": "embedded",
         "fashion-mnist": f"on disk at {tmp_path / 'fashion-mnist'}",
         "cifar10": "missing",
         "cifar100": "missing",
         "gtsrb": "missing",
+        **dict.fromkeys(embedded, "embedded"),
     }

@@ -48,7 +48,7 @@ class BytesFederation(Federation):
 
     def _answer(self, client: str, message: bytes) -> Answer:
         module = self._model().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        splits = {name: (_copy(x), y.clone()) for name, (x, y) in self._clients[client].items()}
+        splits = {name: (_copy(s[0]), s[1].clone()) for name, s in self._clients[client].items()}
         return serial.from_bytes(QUESTIONS, message).answer(module, splits, client)
 
 

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fupareto import parameters, serial
-from fupareto.federation.local import cut
 from fupareto.federation.questions import (
     Answer,
+    Compare,
     Evaluate,
     Evaluated,
     Gradient,
     LossAndGradient,
     Losses,
-    Predict,
-    Predicted,
     PseudoGradient,
     Question,
+    Signalled,
+    Signals,
     Train,
     Trained,
     TrialLosses,
@@ -30,6 +30,7 @@ from fupareto.federation.questions import (
 from fupareto.federation.request import Splits
 from fupareto.parameters import Layout
 from fupareto.tasks.losses import Loss
+from fupareto.tasks.samples import cut
 
 from .worlds import CLASSES, FEATURES, Factory, clients, dropping, normed, plain, shape_of, start
 
@@ -109,7 +110,9 @@ def test_train_is_torchs_sgd(loss: Loss) -> None:
     found = Train(w, loss, **SGD, seed=0).answer(plain(), splits, "c2")
     assert isinstance(found, Trained)
     assert found.size == len(splits["train"][1])
-    torch.testing.assert_close(found.w, trained_by_torch(reference(plain, w), *splits["train"], loss))
+    torch.testing.assert_close(
+        found.w, trained_by_torch(reference(plain, w), splits["train"][0], splits["train"][1], loss)
+    )
     assert not torch.allclose(found.w, w, atol=1e-3)
 
 
@@ -118,7 +121,7 @@ def test_pseudo_gradient_is_the_way_of_torchs_sgd(loss: Loss) -> None:
     w, splits = other_weights(), splits_of()
     found = PseudoGradient(w, loss, **SGD).answer(plain(), splits, "c2")
     assert isinstance(found, LossAndGradient)
-    end = trained_by_torch(reference(plain, w), *splits["train"], loss)
+    end = trained_by_torch(reference(plain, w), splits["train"][0], splits["train"][1], loss)
     torch.testing.assert_close(found.gradient, (w - end) / SGD["lr"])
     assert found.steps == SGD["epochs"] * 4
     x, y = splits["train"]
@@ -186,16 +189,41 @@ def test_evaluation_is_without_dropout_and_with_running_statistics() -> None:
     assert found.counts["test"]["loss"] == pytest.approx(wanted.item(), rel=1e-5)
 
 
-def test_predictions_are_the_logits_on_the_first_split_that_is_there() -> None:
+def test_signals_are_those_of_the_first_split_that_is_there() -> None:
     w, splits = other_weights(normed), splits_of(normed)
     module = reference(normed, w).eval()
-    found = Predict(w, ("nonmember", "test", "train")).answer(normed().train(), splits, "c2")
-    assert isinstance(found, Predicted)
+    found = Signals(w, ("nonmember", "test", "train")).answer(normed().train(), splits, "c2")
+    assert isinstance(found, Signalled)
     x, y = splits["test"]
-    torch.testing.assert_close(found.logits, module(x).detach())
-    assert torch.equal(found.labels, y)
+    logits = module(x).detach().double()
+    torch.testing.assert_close(found.loss, F.cross_entropy(logits, y, reduction="none"), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.entropy, torch.special.entr(logits.softmax(1)).sum(1), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.outputs.exp(), logits.softmax(1).sort(1, descending=True).values)
     with pytest.raises(ValueError, match="no split nonmember or spare"):
-        Predict(w, ("nonmember", "spare")).answer(normed(), splits, "c2")
+        Signals(w, ("nonmember", "spare")).answer(normed(), splits, "c2")
+
+
+def test_signals_do_not_tell_the_label() -> None:
+    """Relabelled by the class that comes second, a sample looks the same to who only sees sorted outputs."""
+    w, (x, y) = other_weights(), splits_of()["train"]
+    found = Signals(w, ("train",)).answer(plain(), {"train": (x, y)}, "c2")
+    other = Signals(w, ("train",)).answer(plain(), {"train": (x, (y + 1) % 3)}, "c2")
+    assert torch.equal(found.outputs, other.outputs)
+    assert torch.equal(found.entropy, other.entropy)
+    assert not any(t.dtype == torch.int64 for t in vars(found).values())
+
+
+def test_two_models_are_compared_where_the_data_are() -> None:
+    w, splits = other_weights(), splits_of()
+    same = Compare(w, w, ("member", "train")).answer(plain(), splits, "c2")
+    assert (same.divergence, same.disagreement) == (0.0, 0.0)
+    apart = Compare(w, start(), ("train",)).answer(plain(), splits, "c2")
+    x, y = splits["train"]
+    ours, theirs = (reference(plain, vector).eval()(x).argmax(1) for vector in (w, start()))
+    assert apart.samples == len(y)
+    assert apart.disagreement == pytest.approx(float((ours != theirs).double().mean()))
+    assert apart.disagreement > 0
+    assert 0 < apart.divergence <= 1
 
 
 def test_what_the_module_held_before_does_not_matter() -> None:

@@ -13,14 +13,15 @@ from torch import Tensor, nn
 from fupareto.federation import Federation, Local, Request, SimulatedFederation
 from fupareto.federation.collected import Trial
 from fupareto.federation.questions import (
+    Compared,
     Evaluated,
     Failure,
     Gradient,
     LossAndGradient,
     Losses,
-    Predicted,
     PseudoGradient,
     Question,
+    Signalled,
     Train,
     Trained,
     TrialLosses,
@@ -192,6 +193,7 @@ def test_accuracy_of_what_was_not_counted_is_none() -> None:
     assert found.accuracy("nobody", "test") is None
 
 
+SEEN = (*torch.zeros(4, 2, dtype=torch.float64), torch.zeros(2, 3, dtype=torch.float64))
 MALFORMED: dict[str, Any] = {
     "size is null": Trained(W, None),  # type: ignore[arg-type]
     "size is NaN": Trained(W, math.nan),  # type: ignore[arg-type]
@@ -205,13 +207,13 @@ MALFORMED: dict[str, Any] = {
     "empty counts": Evaluated({"test": {}}),
     "counts in words": Evaluated({"test": {"samples": 3, "right": "all"}}),  # type: ignore[dict-item]
     "no counts": Evaluated(None),  # type: ignore[arg-type]
-    "no outputs": Predicted(None, torch.zeros(2, dtype=torch.int64)),  # type: ignore[arg-type]
-    "outputs for nothing": Predicted(torch.empty(0, 3), torch.empty(0, dtype=torch.int64)),
-    "outputs without labels": Predicted(torch.zeros(2, 3), torch.zeros(1, dtype=torch.int64)),
-    "labels that are no classes": Predicted(torch.zeros(2, 3), torch.tensor([0, 3])),
-    "negative labels": Predicted(torch.zeros(2, 3), torch.tensor([0, -1])),
-    "labels in fractions": Predicted(torch.zeros(2, 3), torch.zeros(2)),
-    "outputs of NaN": Predicted(torch.full((2, 3), math.nan), torch.zeros(2, dtype=torch.int64)),
+    "no signals": Signalled(None, *SEEN[1:]),  # type: ignore[arg-type]
+    "signals for nothing": Signalled(*(t[:0] for t in SEEN)),
+    "signals of another length": Signalled(SEEN[0][:1], *SEEN[1:]),
+    "more outputs than ten": Signalled(SEEN[0], SEEN[1], SEEN[2], SEEN[3], torch.zeros(2, 11, dtype=torch.float64)),
+    "signals of NaN": Signalled(SEEN[0] * math.nan, *SEEN[1:]),
+    "a divergence of NaN": Compared(3, math.nan, 0.0, 0.0),
+    "a divergence above 1": Compared(3, 2.0, 0.0, 0.0),
 }
 
 
@@ -232,9 +234,12 @@ def test_answers_of_the_right_type_with_the_wrong_insides_are_reported_too(wrong
             list(federation.losses(Trial(W, W, (0.1,)), dict.fromkeys(IDS, CE), missing))
         case Evaluated():
             missing = federation.evaluate(W, IDS, ("test",)).missing
-        case Predicted():
-            outputs, missing = federation.predict(W, IDS, ("test",))
-            assert list(outputs) == [i for i in IDS if i != BAD]
+        case Signalled():
+            seen, missing = federation.signals(W, IDS, ("test",))
+            assert list(seen) == [i for i in IDS if i != BAD]
+        case Compared():
+            found, missing = federation.compare(W, W, IDS, ("test",))
+            assert list(found) == [i for i in IDS if i != BAD]
     assert list(missing) == [BAD]
 
 

@@ -7,7 +7,8 @@ from torch.utils.data import TensorDataset
 
 from fupareto.errors import UserError
 from fupareto.federation import SimulatedFederation
-from fupareto.federation.samples import check_fit, checked, splits_of
+from fupareto.federation.reading import splits_of
+from fupareto.federation.samples import checked, fitted
 
 X, Y = torch.arange(12.0).reshape(4, 3), torch.tensor([0, 1, 2, 1])
 
@@ -44,14 +45,25 @@ def test_a_client_without_training_data_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "outputs", "says"),
-    [((4,), 3, r"test data.*\(3,\).*\(4,\)"), ((3,), 2, "test data.*2"), ((3,), 1, "test data")],
+    ("features", "outputs", "says"),
+    [
+        (4, 3, r"train data: the model cannot take samples of shape \(3,\)"),
+        (3, 2, "train data: labels from 0 to 2"),
+        (3, 1, "train data.*binary"),
+    ],
 )
-def test_data_that_do_not_fit_the_federation_are_named(shape: tuple[int, ...], outputs: int, says: str) -> None:
-    splits = splits_of("north", {"test": (X, Y)})
-    check_fit("north", splits, (3,), 3)
+def test_data_that_do_not_fit_the_model_are_named(features: int, outputs: int, says: str) -> None:
+    clients = {"north": checked("north", splits_of("north", {"train": (X, Y), "test": (X, Y)}))}
+    fitted(nn.Linear(3, 3), clients)
     with pytest.raises(UserError, match=f"client 'north', {says}"):
-        check_fit("north", splits, shape, outputs)
+        fitted(nn.Linear(features, outputs), clients)
+
+
+def test_data_that_do_not_fit_those_of_other_clients_are_named() -> None:
+    sets = {"south": (X, Y), "north": (X[:, :2], Y)}
+    clients = {i: checked(i, splits_of(i, {"train": held})) for i, held in sets.items()}
+    with pytest.raises(UserError, match=r"client 'north', train data.*\(2,\).*\(3,\)"):
+        fitted(nn.Linear(3, 3), clients)
 
 
 @pytest.mark.parametrize("name", ["\ud800", "a\0b", "x" * 256])

@@ -7,6 +7,7 @@ import torch
 from fupareto.federation.questions import Train
 from fupareto.federation.request import Request
 from fupareto.methods import FedAvg
+from fupareto.methods.local import OPTIMIZER
 
 from .quadratics import Client, QuadraticFederation, linear, vector
 
@@ -69,9 +70,26 @@ def test_whoever_is_to_be_forgotten_does_not_train() -> None:
     assert state.w.tolist() == pytest.approx([15 / 5, -16 / 5])
 
 
-@pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(FedAvg)])
+@pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(FedAvg) if f.name not in OPTIMIZER])
 @pytest.mark.parametrize("value", [0, -1])
 def test_senseless_hyper_parameters_are_refused(name: str, value: int) -> None:
+    options: dict[str, Any] = {name: value}
+    with pytest.raises(ValueError, match=name):
+        FedAvg(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("optimizer", "adan"),
+        ("momentum", 1.0),
+        ("momentum", -0.1),
+        ("weight_decay", -1.0),
+        ("clip", 0.0),
+        ("shuffle", 1),
+    ],
+)
+def test_senseless_optimizers_are_refused(name: str, value: Any) -> None:
     options: dict[str, Any] = {name: value}
     with pytest.raises(ValueError, match=name):
         FedAvg(**options)

@@ -41,7 +41,7 @@ def replay(w: Tensor, v: Tensor, lr: float, momentum: float | None) -> tuple[Ten
     """One round in the words of the description; without a momentum, guidance alone."""
     data = {i: c["train"] for i, c in lines(**SIZES).clients.items()}
     if momentum is not None:
-        v = average({i: by_torch(v, *data[i], lr, 4) for i in STAY})
+        v = average({i: by_torch(v, data[i][0], data[i][1], lr, 4) for i in STAY})
         w = momentum * w + (1 - momentum) * v
     young = line()
     parameters.write(young, v)

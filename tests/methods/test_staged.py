@@ -210,7 +210,16 @@ def test_the_seed_is_all_the_randomness_there_is(name: str, training: tuple[Path
 
 # Options -------------------------------------------------------------------------------------------------------
 
-SHARED = {"rounds": 2, "recovery_rounds": 1, "lr": 0.04, "recovery_lr": 0.5, "decay": 0.5, "epochs": 2, "batch_size": 5}
+SHARED: dict[str, Any] = {
+    "rounds": 2,
+    "recovery_rounds": 1,
+    "lr": 0.04,
+    "recovery_lr": 0.5,
+    "decay": 0.5,
+    "epochs": 2,
+    "batch_size": 5,
+    "recovery_optimizer": "adam",
+}
 OTHERS: dict[str, dict[str, Any]] = {
     "federaser": {**SHARED, "epochs": 4, "rho": 2.0},
     "fupga": {**SHARED, "momentum": 0.1, "clip": 0.01},
@@ -220,7 +229,10 @@ OTHERS: dict[str, dict[str, Any]] = {
     "fugas": {**SHARED, "b": 0.1},
     "fedosd": SHARED,
 }
-IDLE = {"fedau": {"rounds", "lr"}}  # one sum: there is no second round, and no rate
+IDLE = {
+    "fedau": {"rounds", "lr"},  # one sum: there is no second round, and no rate
+    "fedosd": {"recovery_optimizer"},  # recovers along projected gradients
+}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -107,10 +108,18 @@ def test_the_batch_of_training_counts_only_where_clients_train() -> None:
     assert Sequential(guard(batch_size=77, gradient="pseudo"), 2).local_batch == 77
 
 
+def passing(*shape: int) -> Callable[[torch.nn.Module, int], tuple[torch.Tensor, torch.Tensor]]:
+    def forward(module: torch.nn.Module, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.zeros(samples, *shape)
+        return x, module(x)
+
+    return forward
+
+
 def test_activations_are_what_forward_leaves() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.Tanh(), torch.nn.Linear(12, 3))
-    assert parameters.activations(module, (8,)) == (0, 4 * 12)  # tanh's output; the input is the data's
-    fixed, each = parameters.activations(models.build("nfresnet18", (3, 32, 32), 10, 0), (3, 32, 32))
+    assert parameters.activations(module, passing(8)) == (0, 4 * 12)  # tanh's output; the input is the data's
+    fixed, each = parameters.activations(models.build("nfresnet18", (3, 32, 32), 10, 0), passing(3, 32, 32))
     assert 0 < fixed < 50e6  # standardised weights, once whatever the batch
     assert 1e6 < each < 5e6
 

@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from fupareto.audit import forgetting, utility
-from fupareto.federation.collected import Missing
+from fupareto.federation.collected import Evaluation, Missing
 from fupareto.federation.contract import Federation
+
+COMMON = ("samples", "right", "loss")  # what every task is measured by
 
 
 def measure(
@@ -20,4 +23,25 @@ def measure(
     clients = {**left.pop("clients"), **right.pop("clients")}
     distance = float((w.double() - w0.double()).norm())
     stage = {**left, **right, "mia_auc": None, "distance": distance, "clients": clients}
-    return stage, seen.missing
+    own = measures(seen, forget, retained)
+    return {**stage, **({"measures": own} if own else {})}, seen.missing
+
+
+def measures(seen: Evaluation, forget: Sequence[str], retained: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return the summary numbers of the task, such as AUC or perplexity; empty for classes, which have none.
+
+    ``retained`` are means over the retained clients on their test data, ``forget`` over the forget clients on their own
+    training data, and ``mark`` over the forget clients on inputs that carry the mark.
+    """
+    sides = {
+        "retained": (retained, ("test",)),
+        "forget": (forget, ("clean", "train")),
+        "mark": (forget, ("trigger",)),
+    }
+    found = {}
+    for side, (ids, splits) in sides.items():
+        known = [next((seen.counts[i][s] for s in splits if s in seen.counts[i]), {}) for i in ids if i in seen.counts]
+        names = [name for name in (known[0] if known else {}) if name not in COMMON]
+        if means := {name: float(np.mean([c[name] for c in known if name in c])) for name in names}:
+            found[side] = means
+    return found

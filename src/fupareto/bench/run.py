@@ -56,7 +56,7 @@ def run(
     """
     found = []
     for cell in cells(bench, out):
-        trust.name(cell.experiment.model, cell.entry.method)
+        trust.name(cell.experiment.model, cell.entry.method, *cell.experiment.task_code)
         _train(cell, root, device, progress, say, agree)
         result = _answer(cell, bench, root, device, progress, agree)
         found.append(result)

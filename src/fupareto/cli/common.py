@@ -110,9 +110,10 @@ def finish(run: "Run", as_json: bool, fail_on: Results | None = None) -> None:
 
 
 def _show(run: "Run", path: Path) -> None:
-    from fupareto.report.terminal import show, stage_table
+    from fupareto.report.terminal import show, stage_table, task_table
 
-    show(stage_table(run.summary, run.audit))
+    tables = stage_table(run.summary, run.audit), task_table(run.summary, run.audit)
+    show(*(table for table in tables if table is not None))
     if run.summary["verdict"]:
         typer.echo(run.summary["verdict"])
     if audit := run.audit:

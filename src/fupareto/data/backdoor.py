@@ -84,14 +84,19 @@ def poison(
     Returns:
         The images and the labels; the arguments are not changed.
     """
+    poisoned = poisoned_rows(len(y), portion, batch_size).to(y.device)
+    triggered = trigger.stamp(x)
+    return torch.where(poisoned.view(-1, 1, 1, 1), triggered, x), torch.where(poisoned, shift(y, classes), y)
+
+
+def poisoned_rows(size: int, portion: float, batch_size: int) -> Tensor:
+    """Return which samples carry a mark: the first ``int(portion * len)`` of each consecutive batch."""
     if not 0 <= portion <= 1:
         raise UserError(f"the poisoned portion must be between 0 and 1, not {portion}")
     if batch_size < 1:
         raise UserError(f"the batch size must be at least 1, not {batch_size}")
-    position = torch.arange(len(y))
+    position = torch.arange(size)
     start = position - position % batch_size
-    length = (len(y) - start).clamp(max=batch_size)
+    length = (size - start).clamp(max=batch_size)
     count = (portion * length.double()).long()
-    poisoned = (position - start < count).to(y.device)
-    triggered = trigger.stamp(x)
-    return torch.where(poisoned.view(-1, 1, 1, 1), triggered, x), torch.where(poisoned, shift(y, classes), y)
+    return position - start < count

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fupareto.data.backdoor import Trigger, poison, shift
+from fupareto.data.marks import draw, marked_splits
 from fupareto.data.partition import split
 from fupareto.data.sources import Dataset
 from fupareto.errors import UserError
@@ -73,16 +73,16 @@ def clients(
         train, test = _local(data, part, seed, name)
         splits = {"train": train, "test": test}
         if name in marked:
-            trigger = Trigger.draw(stream(seed, "trigger", name))
-            share = 1.0 if name in forget else portion
-            shown = splits[asr_split]
-            splits["train"] = poison(*train, trigger, data.classes, share, batch_size)
-            splits["trigger"] = trigger.stamp(shown[0]), shift(shown[1], data.classes)
-            splits["clean"] = train
-            if name in forget:
-                splits["member"] = poison(*train, trigger, data.classes, portion, batch_size)
-                splits["nonmember"] = poison(*test, trigger, data.classes, portion, batch_size)
-                splits["spare"] = poison(*test, trigger, data.classes, share, batch_size)
+            mark = draw(data.x, data.y, data.task, data.classes, stream(seed, "trigger", name))
+            splits = marked_splits(
+                mark,
+                train,
+                test,
+                forget=name in forget,
+                portion=portion,
+                tried=asr_split,
+                batch_size=batch_size,
+            )
         federation[name] = ClientData({key: _laid_out(x, y) for key, (x, y) in splits.items()})
     return federation
 

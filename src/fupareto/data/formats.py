@@ -49,11 +49,13 @@ class Pool:
         x: Images (N, C, H, W) or features (N, F).
         y: Labels (N,).
         train_fraction: Fraction of the samples that a client trains on.
+        client: Number of the client that owns each row (N,); None where the file does not say.
     """
 
     x: Array
     y: Array
     train_fraction: float
+    client: NDArray[np.int64] | None = None
 
 
 def _merge(where: Path, x_train: Array, y_train: Array, x_test: Array, y_test: Array) -> Pool:
@@ -195,7 +197,10 @@ def _read_images(pairs: list[tuple[Path, int]]) -> tuple[Array, Array]:
 
 
 def read_npz(path: Path) -> Pool:
-    """Read an .npz file with x_train, y_train, x_test and y_test, or with x and y, of which clients train on 80 %."""
+    """Read an .npz file with x_train, y_train, x_test and y_test, or with x and y, of which clients train on 80 %.
+
+    Beside x and y, an array ``client`` says who owns which row, by numbers or names.
+    """
     if not path.is_file():
         raise UserError(f"the file {path} does not exist")
     _check_archive(path)
@@ -204,6 +209,7 @@ def read_npz(path: Path) -> Pool:
             names = set(archive.files)
             wanted = next((w for w in (_FOUR, _TWO) if names.issuperset(w)), None)
             arrays = [archive[name] for name in wanted] if wanted else []
+            owner = archive["client"] if "client" in names and wanted == _TWO else None
     except (ValueError, OSError, EOFError, ArithmeticError, RuntimeError, MemoryError, SyntaxError, *_ZIP) as error:
         raise UserError(
             f"{path} cannot be read ({error}); it must contain plain numeric arrays (object arrays are refused: "
@@ -215,14 +221,21 @@ def read_npz(path: Path) -> Pool:
         raise UserError(f"{path} contains entries that are not arrays; write it with numpy.savez")
     arrays[0::2] = [_channels_first(x, path) for x in arrays[0::2]]
     arrays[1::2] = [y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y for y in arrays[1::2]]
-    if any(y.ndim != 1 for y in arrays[1::2]):
-        raise UserError(f"{path}: labels have shape {arrays[1].shape}; they must be one number per sample")
     if len(arrays) == 4:
         return _merge(path, *arrays)
     x, y = arrays
+    if not y.ndim:
+        raise UserError(f"{path}: labels have shape (); there must be one number per sample")
     if len(x) != len(y):
         raise UserError(f"{path}: {len(x)} samples but {len(y)} labels; the numbers must be equal")
-    return Pool(x, y, DEFAULT_TRAIN_FRACTION)
+    return Pool(x, y, DEFAULT_TRAIN_FRACTION, None if owner is None else _owners(owner, len(x), path))
+
+
+def _owners(owner: Array, rows: int, path: Path) -> NDArray[np.int64]:
+    """Return who owns which row, numbered in the order of the sorted names."""
+    if owner.shape != (rows,):
+        raise UserError(f"{path}: the array client has shape {owner.shape}, and there are {rows} samples")
+    return np.unique(owner, return_inverse=True)[1].astype(np.int64)
 
 
 def _check_archive(path: Path) -> None:

@@ -12,12 +12,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fupareto import documents
-from fupareto.data import formats
+from fupareto.data import formats, prepared, text
 from fupareto.data.formats import Pool
+from fupareto.data.tables import Columns, read_csv
 from fupareto.errors import UserError, did_you_mean
 from fupareto.randomness import stream
+from fupareto.tasks import Binary, Classes, Numbers, Task, Tokens
+from fupareto.vocabulary import DATA_FILES
 
-MOST_CLASSES = 2**16
+CLASSES = Classes()
+COLUMNS = Columns()
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,11 +29,13 @@ class Dataset:
     """The pool of a source, official training samples first, in model-input space.
 
     Attributes:
-        name: Name of the source, or the stem of an .npz file.
-        x: float32 (N, C, H, W), or (N, F) for features.
-        y: int64 (N,).
+        name: Name of the source, or the stem of a file.
+        x: float32 (N, C, H, W), (N, F) for features, or int64 (N, L) for token ids.
+        y: int64 (N,), or targets of another task.
         classes: Number of classes.
         train_fraction: Official fraction of training samples; every client splits its own part by it.
+        task: The task of the samples.
+        client: The client that owns each row (N,), numbered from 0; None where the source does not say.
     """
 
     name: str
@@ -37,6 +43,13 @@ class Dataset:
     y: Tensor
     classes: int
     train_fraction: float
+    task: Task = CLASSES
+    client: NDArray[np.int64] | None = None
+
+    @property
+    def outputs(self) -> int:
+        """Return how many outputs a model needs, per sample or per position."""
+        return self.classes if isinstance(self.task, Classes | Tokens) else int(self.y[0].numel())
 
 
 def _digits(_: Path) -> Pool:
@@ -44,6 +57,30 @@ def _digits(_: Path) -> Pool:
 
     digits = load_digits()
     return Pool((digits.images / 16).astype(np.float32)[:, None], digits.target, formats.DEFAULT_TRAIN_FRACTION)
+
+
+def _breast_cancer(_: Path) -> Pool:
+    from sklearn.datasets import load_breast_cancer
+
+    table = load_breast_cancer()
+    return Pool(_standardised(table.data), table.target, formats.DEFAULT_TRAIN_FRACTION)
+
+
+def _diabetes(_: Path) -> Pool:
+    from sklearn.datasets import load_diabetes
+
+    table = load_diabetes()
+    target = (table.target - table.target.mean()) / table.target.std()
+    return Pool(_standardised(table.data), target.astype(np.float32), formats.DEFAULT_TRAIN_FRACTION)
+
+
+def _standard_library(_: Path) -> Pool:
+    x, owner = text.standard_library()
+    return Pool(x, x, formats.DEFAULT_TRAIN_FRACTION, owner)
+
+
+def _standardised(x: NDArray[Any]) -> NDArray[np.float32]:
+    return np.asarray((x - x.mean(0)) / x.std(0), np.float32)
 
 
 def _absent(folder: Path, names: tuple[str, ...]) -> list[Path]:
@@ -71,6 +108,7 @@ class _Source:
     absent: Callable[[Path], list[Path]] | None = None  # None: embedded
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    task: Task = CLASSES
 
 
 _CIFAR_MEAN, _CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
@@ -101,6 +139,18 @@ _KNOWN = {
         formats.read_gtsrb,
         _absent_gtsrb,
     ),
+    "breast-cancer": _Source(
+        "scikit-learn's breast-cancer table: 569 rows of 30 features, yes or no", 2, _breast_cancer, task=Binary()
+    ),
+    "diabetes": _Source(
+        "scikit-learn's diabetes table: 442 rows of 10 features, a standardised number", 1, _diabetes, task=Numbers()
+    ),
+    "stdlib": _Source(
+        "sources of ten packages of Python's standard library, each a client: windows of 64 bytes",
+        text.BYTES,
+        _standard_library,
+        task=Tokens(shift=True),
+    ),
 }
 SOURCES: dict[str, str] = {name: source.about for name, source in _KNOWN.items()}
 
@@ -124,89 +174,79 @@ def status(root: Path | None = None) -> dict[str, str]:
     return answer
 
 
-def load(source: str, root: Path | None = None, samples: int | None = None, seed: int = 0) -> Dataset:
-    """Load a named source or an ``.npz`` file, all of it or a stratified subset.
+def load(
+    source: str,
+    root: Path | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+    task: Task | None = None,
+    columns: Columns = COLUMNS,
+) -> Dataset:
+    """Load a named source, an ``.npz`` or ``.csv`` file or a directory of text, all of it or a stratified subset.
 
-    A subset keeps the order of the pool and the proportions of its classes.
+    A subset keeps the order of the pool and the proportions of its classes (of its clients, where the source says who
+    owns which rows).
 
     Args:
-        source: A name in :data:`SOURCES`, or the path of an ``.npz`` file.
+        source: A name in :data:`SOURCES`, the path of an ``.npz`` or ``.csv`` file, or that of a directory with one
+            entry of text per client.
         root: Directory of the data sets; see :func:`data_root`.
         samples: Size of the subset; None for all samples.
         seed: Seed of the subset.
+        task: The task of a file's samples; by default one of several classes, and the next token for text.
+        columns: Which columns of a ``.csv`` file are targets and the client.
     """
-    if source.endswith(".npz"):
-        where = documents.expand(source)
-        pool, classes, known = formats.read_npz(where), None, None
-    else:
-        known = _KNOWN.get(source)
-        if known is None:
-            hint = did_you_mean(source, _KNOWN)
-            raise UserError(
-                f"unknown data {source!r}; choose one of {', '.join(_KNOWN)}, or the path of an .npz file{hint}"
-            )
-        where = data_root(root) / source
+    known = None if source.endswith(DATA_FILES) else _KNOWN.get(source)
+    where = data_root(root) / source if known else documents.expand(source)
+    classes = known.classes if known else None
+    if known is not None:
         if known.absent is not None and (absent := known.absent(where)):
             raise UserError(
                 f"{source} is not on disk; missing: {', '.join(map(str, absent))}. Put the files there, or "
                 f"run `fupareto data get {source}`"
             )
-        pool, classes = known.read(where), known.classes
-    labels = _labels(pool, classes, where)
-    chosen = None if samples is None else subset(labels, samples, stream(seed, "subset"))
+        pool = known.read(where)
+    elif source.endswith(".npz"):
+        pool = formats.read_npz(where)
+    elif source.endswith(".csv"):
+        pool = read_csv(where, columns)
+    elif where.is_dir():
+        x, owner = text.read_text(where)
+        pool, classes = Pool(x, x, formats.DEFAULT_TRAIN_FRACTION, owner), text.BYTES
+        task = task or Tokens(shift=True)
+    else:
+        hint = did_you_mean(source, _KNOWN)
+        raise UserError(
+            f"unknown data {source!r}; choose one of {', '.join(_KNOWN)}, the path of an .npz or .csv file, or a "
+            f"directory of text{hint}"
+        )
+    return _dataset(source, where, pool, known, classes, task, samples, seed)
+
+
+def _dataset(
+    source: str,
+    where: Path,
+    pool: Pool,
+    known: _Source | None,
+    classes: int | None,
+    task: Task | None,
+    samples: int | None,
+    seed: int,
+) -> Dataset:
+    task = task or (known.task if known else Classes())
+    labels = prepared.labels(pool, classes, where) if isinstance(task, Classes) else prepared.targets(pool, task, where)
+    strata = pool.client if pool.client is not None else labels if labels.ndim == 1 else np.zeros(len(labels), np.int64)
+    chosen = None if samples is None else prepared.subset(strata, samples, stream(seed, "subset"))
     x, y = (pool.x, labels) if chosen is None else (pool.x[chosen], labels[chosen])
+    owner = pool.client if chosen is None or pool.client is None else pool.client[chosen]
     mean, std = (known.mean, known.std) if known else ((), ())
+    counted = 2 if labels.dtype.kind == "f" else max(int(labels.max()) + 1, 2)
     return Dataset(
         name=where.stem if known is None else source,
-        x=_scaled(x, mean, std, where),
+        x=prepared.scaled(x, mean, std, where),
         y=torch.from_numpy(y),
-        classes=max(int(labels.max()) + 1, 2) if classes is None else classes,
+        classes=counted if classes is None else classes,
         train_fraction=pool.train_fraction,
+        task=task,
+        client=owner,
     )
-
-
-def _labels(pool: Pool, classes: int | None, where: Path) -> NDArray[np.int64]:
-    y = pool.y
-    if y.size == 0 or pool.x.size == 0:
-        raise UserError(f"{where} contains no samples")
-    if y.dtype.kind not in "iufb" or (y.dtype.kind == "f" and not np.array_equal(y, np.rint(y))):
-        raise UserError(f"{where}: labels must be integers 0, 1, 2, ..., not {y.dtype} such as {y.flat[0]!s}")
-    low, high = y.min(), y.max()
-    if low < 0:
-        raise UserError(f"{where}: label {low} is negative; number the classes 0, 1, 2, ...")
-    if classes is not None and high >= classes:
-        raise UserError(f"{where}: label {high} is out of range for {classes} classes; the file is damaged")
-    if high >= MOST_CLASSES:
-        raise UserError(
-            f"{where}: label {high} is too large: a model has an output for every number up to it, and at most "
-            f"{MOST_CLASSES:,} are allowed; number the classes 0, 1, 2, ..."
-        )
-    return y.astype(np.int64)
-
-
-def _scaled(x: NDArray[Any], mean: tuple[float, ...], std: tuple[float, ...], where: Path) -> Tensor:
-    """Return float32 in model-input space: bytes divided by 255, then normalised by channel."""
-    if x.dtype != np.uint8 and x.dtype.kind != "f":
-        raise UserError(f"{where}: samples are {x.dtype}; store bytes (uint8, divided by 255 here) or floats")
-    with np.errstate(over="ignore"):
-        tensor = torch.from_numpy(np.array(x, dtype=np.float32, order="C"))
-    if x.dtype == np.uint8:
-        tensor.div_(255)
-    elif not bool(torch.isfinite(tensor).all()):
-        raise UserError(f"{where}: samples contain NaN or infinite values; remove or replace them")
-    if mean:
-        tensor.sub_(torch.tensor(mean).view(1, -1, 1, 1)).div_(torch.tensor(std).view(1, -1, 1, 1))
-    return tensor
-
-
-def subset(labels: NDArray[np.int64], samples: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return exactly ``samples`` indices in ascending order, classes in proportion (largest remainders)."""
-    if not 1 <= samples <= labels.size:
-        raise UserError(f"cannot take a subset of {samples} samples; choose between 1 and {labels.size}")
-    members = [np.flatnonzero(labels == k) for k in np.unique(labels)]
-    exact = np.array([len(m) for m in members]) * samples / labels.size
-    take = np.floor(exact).astype(np.int64)
-    short = samples - int(take.sum())
-    take[np.argsort(take - exact, kind="stable")[:short]] += 1
-    chosen = [rng.choice(m, size=n, replace=False) for m, n in zip(members, take, strict=True)]
-    return np.sort(np.concatenate(chosen))

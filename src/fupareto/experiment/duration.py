@@ -42,7 +42,7 @@ def check(method: Method, engine: SimulatedFederation, w: Tensor, agree: Agree) 
 
 def _pass(engine: SimulatedFederation, w: Tensor, batch_size: int) -> float:
     """Return the seconds of one local epoch of all clients, measured at the client with the least data."""
-    sizes = {i: len(splits["train"][1]) for i, splits in engine.clients.items()}
+    sizes = {i: len(splits["train"]) for i, splits in engine.clients.items()}
     least = min(sizes, key=lambda i: sizes[i])
     local = Local(1e-6, 1, batch_size, 0)
     before, traffic = time.perf_counter(), (engine.traffic.up, engine.traffic.down)

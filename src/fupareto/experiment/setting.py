@@ -5,10 +5,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fupareto import data, models, parameters, trust
 from fupareto.config import Experiment, merged, validate
+from fupareto.data.tables import Columns
 from fupareto.errors import UserError
 from fupareto.federation import Federation, Request, SimulatedFederation
 from fupareto.federation.wrappers import Without
@@ -16,6 +19,7 @@ from fupareto.methods import FedAvg, Method
 from fupareto.methods.registry import built_in, find
 from fupareto.randomness import stream
 from fupareto.run.directory import Run
+from fupareto.tasks import TASKS, Classes, task_of
 from fupareto.versions import versions
 
 
@@ -56,23 +60,12 @@ def federation(
     Returns:
         The federation, and the vector of the model.
     """
-    source = data.load(experiment.data.source, root, experiment.data.samples, experiment.seed)
-    partition = experiment.partition
-    parts = data.partition(
-        source.y.numpy(),
-        partition.clients,
-        partition.kind,
-        stream(experiment.seed, "partition"),
-        alpha=partition.alpha,
-        classes_per_client=partition.classes_per_client,
-        balance=partition.balance,
+    task = None if experiment.task is None else task_of(experiment.task)
+    source = data.load(
+        experiment.data.source, root, experiment.data.samples, experiment.seed, task, _columns(experiment)
     )
+    parts = _parts(experiment, source)
     marked = _marked(experiment)
-    if marked and source.x.dim() != 4:
-        raise UserError(
-            f"the backdoor needs images, but {source.name} has samples of shape {tuple(source.x.shape[1:])}; "
-            "set enabled = false in [backdoor]"
-        )
     clients = data.clients(
         source,
         parts,
@@ -83,15 +76,54 @@ def federation(
         asr_split=experiment.backdoor.asr_split,
         batch_size=experiment.train.batch_size,
     )
-    build = partial(models.build, experiment.model, tuple(source.x.shape[1:]), source.classes)
+    plain = source.x.is_floating_point() and isinstance(source.task, Classes)
+    shape = tuple(source.x.shape[1:])
+    build = partial(models.build, experiment.model, shape, source.outputs, check=plain, lora=experiment.lora)
     model = build(experiment.seed)
-    engine = SimulatedFederation(model, {i: c.splits for i, c in clients.items()}, workers, build, device)
+    splits = {i: c.splits for i, c in clients.items()}
+    engine = SimulatedFederation(model, splits, workers, build, device, source.task)
     return engine.divided(request) if request else engine, parameters.read(model).to(engine.device)
+
+
+def _columns(experiment: Experiment) -> Columns:
+    """Return the columns of a .csv file that the experiment names."""
+    target, client = experiment.data.target, experiment.data.client
+    return Columns((target,) if isinstance(target, str) else tuple(target or ()), client or "")
 
 
 def reachable(engine: Federation, gone: Sequence[str]) -> Federation:
     """Return the federation in which some clients can no longer be reached."""
     return Without(engine, gone) if gone else engine
+
+
+def _parts(experiment: Experiment, source: data.Dataset) -> list[NDArray[np.int64]]:
+    """Return the rows of every client: drawn by the partition, or as the source says."""
+    partition = experiment.partition
+    if partition.kind == "given":
+        if source.client is None:
+            raise UserError(
+                f'{source.name} does not say which client owns which rows, as kind = "given" in [partition] needs; add '
+                "an array client to the .npz file or a column client to the .csv file, or choose another kind"
+            )
+        count = int(source.client.max()) + 1
+        if count != partition.clients:
+            raise UserError(f"{source.name} has {count} clients; set clients = {count} in [partition]")
+        return [np.flatnonzero(source.client == k) for k in range(count)]
+    labels = source.y.numpy()
+    if partition.kind != "iid" and labels.ndim > 1:
+        raise UserError(
+            f"a partition by {partition.kind} needs one class per sample, which the task {source.task.label} does not "
+            'have; set kind = "iid" or "given" in [partition]'
+        )
+    return data.partition(
+        labels if labels.ndim == 1 else np.zeros(len(labels), np.int64),
+        partition.clients,
+        partition.kind,
+        stream(experiment.seed, "partition"),
+        alpha=partition.alpha,
+        classes_per_client=partition.classes_per_client,
+        balance=partition.balance,
+    )
 
 
 def _marked(experiment: Experiment) -> tuple[str, ...]:
@@ -142,8 +174,11 @@ def stored_experiment(place: Run, instead: str = "") -> Experiment:
     if "experiment" not in config:
         raise UserError(f"{place.path / 'config.toml'} is damaged: the section [experiment] is missing")
     experiment = validate(config["experiment"], str(place.path / "config.toml"))
-    if experiment.model not in models.MODELS:
+    if experiment.model not in models.MODELS and not experiment.model.startswith(models.HUGGING_FACE):
         trust.check(experiment.model, "model", place.path / "config.toml")
+    for code in experiment.task_code:
+        if code not in TASKS:
+            trust.check(code, "task", place.path / "config.toml")
     return experiment
 
 

@@ -24,6 +24,7 @@ from fupareto.randomness import derive, stream
 from fupareto.result import Result
 from fupareto.run.execute import Settings
 from fupareto.run.start import Start
+from fupareto.tasks.samples import Held, together
 
 Masks = Mapping[str, NDArray[np.bool_]]  # client -> which of its samples, members first, a shadow model trains on
 POOLS = {  # form -> names of the splits of members and of non-members; the first that exists is taken
@@ -32,8 +33,8 @@ POOLS = {  # form -> names of the splits of members and of non-members; the firs
 }
 
 
-def pool(splits: Splits, form: str) -> tuple[Tensor, Tensor]:
-    """Return the members and then the non-members of a client, as inputs and labels.
+def pool(splits: Splits, form: str) -> Held:
+    """Return the members and then the non-members of a client.
 
     Args:
         splits: Data of the client.
@@ -45,7 +46,7 @@ def pool(splits: Splits, form: str) -> tuple[Tensor, Tensor]:
         if found is None:
             raise UserError(f"shadow models need held-out samples of every forget client; {names[-1]} data are missing")
         parts.append(found)
-    return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+    return together(parts)
 
 
 def halves(
@@ -57,7 +58,7 @@ def halves(
     """
     masks = {}
     for i in forget:
-        size = len(pool(federation.clients[i], "trained")[1])
+        size = len(pool(federation.clients[i], "trained"))
         mask = np.zeros(size, bool)
         mask[stream(seed, "shadow", number // 2, i).permutation(size)[: size // 2]] = True
         masks[i] = ~mask if number % 2 else mask
@@ -80,9 +81,9 @@ def world(
         if i not in forget:
             clients[i] = splits
         elif masks is not None:
-            x, y = pool(splits, form)
-            chosen = torch.from_numpy(masks[i]).to(x.device)
-            clients[i] = {"train": (x[chosen], y[chosen]), "test": (x[~chosen], y[~chosen])}
+            held = pool(splits, form)
+            chosen = torch.from_numpy(masks[i])
+            clients[i] = {"train": held.take(chosen), "test": held.take(~chosen)}
     return federation.like(clients)
 
 

@@ -43,7 +43,7 @@ def train(
     Returns:
         The finished run.
     """
-    trust.name(experiment.model, experiment.unlearn.method)
+    trust.name(experiment.model, experiment.unlearn.method, *experiment.task_code)
     find(experiment.unlearn.method, experiment.unlearn.options)  # report mistakes in [unlearn] before the training
     section = experiment.train
     method: Method = Ridge() if section.method == "ridge" else training(experiment)

@@ -28,19 +28,29 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Local:
-    """Parameters of local training, for a training round or a pseudo-gradient.
+    """Parameters of local training, for a training round or a pseudo-gradient, which is one of plain SGD.
 
     Attributes:
         lr: Learning rate.
         epochs: Local epochs.
         batch_size: Batch size.
         seed: Seed of random operations such as dropout.
+        optimizer: "sgd", "adam" or "adamw", of torch.optim; its state starts anew in every round.
+        momentum: Momentum of SGD.
+        weight_decay: Weight decay.
+        clip: Largest norm of a batch's gradient; None for any.
+        shuffle: Whether the samples are put in a new random order for every epoch.
     """
 
     lr: float
     epochs: int = 1
     batch_size: int = 200
     seed: int = 0
+    optimizer: str = "sgd"
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip: float | None = None
+    shuffle: bool = False
 
     def question(self, w: Tensor, loss: Loss, reference: Tensor | None = None) -> Train:
         """Return the question for a local model.
@@ -50,7 +60,8 @@ class Local:
             loss: Loss to minimise.
             reference: Reference model, for losses that use one.
         """
-        return Train(w, loss, self.lr, self.epochs, self.batch_size, self.seed, reference)
+        how = (self.optimizer, self.momentum, self.weight_decay, self.clip, self.shuffle)
+        return Train(w, loss, self.lr, self.epochs, self.batch_size, self.seed, reference, *how)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ from fupareto.federation.averaging import Aggregation, Claims, coordinatewise, w
 from fupareto.federation.collected import FLOAT, Evaluation, Gradients, Local, Mean, Missing, Models, Traffic, Trial
 from fupareto.federation.questions import (
     Answer,
+    Compare,
+    Compared,
     Digest,
     Digested,
     Evaluate,
@@ -31,16 +33,17 @@ from fupareto.federation.questions import (
     Gradient,
     LossAndGradient,
     Losses,
-    Predict,
-    Predicted,
     PseudoGradient,
     Question,
+    Signalled,
+    Signals,
     Trained,
     TrialLosses,
     flaw,
 )
 from fupareto.federation.request import Request
 from fupareto.parameters import Layout
+from fupareto.tasks import Classes, Task
 from fupareto.tasks.losses import Loss
 
 
@@ -56,6 +59,7 @@ class Federation(ABC):
         holds_answers: Whether the engine has all answers in memory before it yields the first.
         packages: Packages that the engine uses, for the provenance of a run.
         provenance: What else the summary of a run says of the engine, such as how clients are identified.
+        task: What the clients' samples, outputs and losses are.
     """
 
     ids: tuple[str, ...]
@@ -66,6 +70,7 @@ class Federation(ABC):
     holds_answers = True
     packages: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = MappingProxyType({})
+    task: Task = Classes()
 
     def at(self, round_: int) -> "Federation":
         """Return the federation for a round, for engines and wrappers that label messages or files by round."""
@@ -109,6 +114,12 @@ class Federation(ABC):
         if request.divides:
             raise UserError(f"{type(self).__name__} cannot forget samples or classes, only whole clients")
         return self
+
+    def judged(self, task: Task) -> "Federation":
+        """Return the federation with other options of the same task, such as a tolerance."""
+        if task == self.task:
+            return self
+        raise UserError(f"{type(self).__name__} cannot change the options of its task")
 
     def train(self, w: Tensor, ids: Sequence[str], loss: Loss, local: Local) -> Models:
         """Ask for local models: n down, n up per client.
@@ -303,10 +314,17 @@ class Federation(ABC):
             counts[i] = answer.counts
         return Evaluation(counts, missing)
 
-    def predict(self, w: Tensor, ids: Sequence[str], splits: Sequence[str]) -> tuple[dict[str, Predicted], Missing]:
-        """Ask for outputs per sample, for audits: n down, samples times classes up per client."""
-        answers, missing = self.answers(dict.fromkeys(ids, Predict(w, tuple(splits))))
-        return {i: a for i, a in answers.items() if isinstance(a, Predicted)}, missing
+    def signals(self, w: Tensor, ids: Sequence[str], splits: Sequence[str]) -> tuple[dict[str, Signalled], Missing]:
+        """Ask for signals per sample, for audits: n down, at most 14 numbers per sample up per client."""
+        answers, missing = self.answers(dict.fromkeys(ids, Signals(w, tuple(splits))))
+        return {i: a for i, a in answers.items() if isinstance(a, Signalled)}, missing
+
+    def compare(
+        self, w: Tensor, other: Tensor, ids: Sequence[str], splits: Sequence[str]
+    ) -> tuple[dict[str, Compared], Missing]:
+        """Ask how far the outputs of two models are apart, for audits: 2 n down, four numbers up per client."""
+        answers, missing = self.answers(dict.fromkeys(ids, Compare(w, other, tuple(splits))))
+        return {i: a for i, a in answers.items() if isinstance(a, Compared)}, missing
 
     def digests(self) -> dict[str, str | None]:
         """Ask every client for the digest of its data; None for a client that does not answer."""
@@ -328,4 +346,4 @@ class Federation(ABC):
 def _payload(message: Question | Answer) -> int:
     """Return the bytes of a message's tensors; other values are neglected."""
     values = vars(message).values()
-    return FLOAT * sum(value.numel() for value in values if isinstance(value, Tensor))
+    return sum(value.numel() * value.element_size() for value in values if isinstance(value, Tensor))

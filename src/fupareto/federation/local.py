@@ -1,4 +1,4 @@
-"""Computations of a client on its own data: batches, local SGD, mean losses, seeded randomness."""
+"""Computations of a client on its own data: local training, mean losses, outputs, seeded randomness."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +9,14 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fupareto import parameters
-from fupareto.randomness import derive
+from fupareto.federation.optimisers import PLAIN, Optimiser
+from fupareto.randomness import derive, stream
 from fupareto.tasks.losses import Loss
+from fupareto.tasks.samples import Samples, batch_size, cut
 
 
 class Descent(Protocol):
-    """Parameters of local SGD."""
+    """Parameters of local training."""
 
     @property
     def loss(self) -> Loss: ...  # noqa: D102
@@ -24,38 +26,54 @@ class Descent(Protocol):
     def epochs(self) -> int: ...  # noqa: D102
     @property
     def batch_size(self) -> int: ...  # noqa: D102
+    @property
+    def seed(self) -> int: ...  # noqa: D102
 
 
-def descend(module: nn.Module, x: Tensor, y: Tensor, reference: Tensor | None, how: Descent) -> int:
-    """Run local epochs of plain SGD over consecutive batches, without shuffling; return the number of steps."""
+def descend(
+    module: nn.Module,
+    samples: Samples,
+    reference: Tensor | None,
+    how: Descent,
+    client: str,
+    optimiser: Optimiser = PLAIN,
+) -> int:
+    """Run local epochs over batches, consecutive ones unless the optimiser shuffles; return the number of steps."""
     weights = parameters.trainable(module)
-    steps = 0
-    for _ in range(how.epochs):
-        for batch_x, batch_y, batch_r in batches(x, y, reference, how.batch_size):
-            loss = how.loss(module(batch_x), batch_y, batch_r).mean()
-            gradients = torch.autograd.grad(loss, weights, allow_unused=True)
-            with torch.no_grad():
-                for weight, gradient in zip(weights, gradients, strict=True):
-                    if gradient is not None:
-                        weight.add_(gradient, alpha=-how.lr)
+    step = optimiser.start(weights, how.lr)
+    task, steps = samples.task, 0
+    for epoch in range(how.epochs):
+        drawn, other = samples.epoch(derive(how.seed, "draw", client, epoch)), reference
+        if optimiser.shuffle:
+            order = torch.from_numpy(stream(how.seed, "shuffle", client, epoch).permutation(len(drawn)))
+            drawn, other = drawn.take(order), None if other is None else other[order.to(other.device)]
+        for batch in drawn.batches(how.batch_size, other):
+            outputs = task.forward(module, batch.inputs)
+            loss = task.losses(how.loss, outputs, batch.targets, batch.reference).mean()
+            step(torch.autograd.grad(loss, weights, allow_unused=True))
             steps += 1
     return steps
 
 
 @torch.no_grad()
-def mean_loss(module: nn.Module, x: Tensor, y: Tensor, reference: Tensor | None, loss: Loss) -> float:
+def mean_loss(module: nn.Module, samples: Samples, reference: Tensor | None, loss: Loss) -> float:
     """Return the mean loss over the data, with the current weights and mode of the module."""
-    return sum(float(loss(module(bx), by, br).sum()) for bx, by, br in batches(x, y, reference)) / len(y)
+    task = samples.task
+    total = sum(
+        float(task.losses(loss, task.forward(module, b.inputs), b.targets, b.reference).sum())
+        for b in samples.batches(reference=reference)
+    )
+    return total / len(samples)
 
 
 @torch.no_grad()
-def logits_of(w: Tensor | None, module: nn.Module, x: Tensor) -> Tensor | None:
-    """Return the logits of a reference model, None without one; the module is left with its weights, in mode eval."""
+def outputs_of(w: Tensor | None, module: nn.Module, samples: Samples) -> Tensor | None:
+    """Return the outputs of a reference model, None without one; the module is left with its weights, in mode eval."""
     if w is None:
         return None
     parameters.write(module, w)
     module.eval()
-    return torch.cat([module(batch) for batch in torch.split(x, batch_size(x))])
+    return torch.cat([samples.outputs(module, batch) for batch in samples.batches()])
 
 
 @torch.no_grad()
@@ -64,30 +82,10 @@ def features_of(module: nn.Module, x: Tensor) -> Tensor:
     return torch.cat([parameters.features(module, part)[0] for part in torch.split(x, batch_size(x))])
 
 
-def batch_size(x: Tensor) -> int:
-    """Return a batch size whose activations fit the CPU cache: 255 grey images of 28x28, 65 colour ones of 32x32."""
-    return max(50, min(1000, 200_000 // max(1, x[0].numel())))
-
-
-def batches(
-    x: Tensor, y: Tensor, reference: Tensor | None = None, size: int | None = None
-) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-    """Divide inputs, labels and reference logits into consecutive batches."""
+def batches(x: Tensor, y: Tensor, size: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Divide inputs and labels into consecutive batches."""
     size = size or batch_size(x)
-    parts = cut(x, size)
-    references = [None] * len(parts) if reference is None else cut(reference, size)
-    return zip(parts, cut(y, size), references, strict=True)
-
-
-def cut(x: Tensor, size: int) -> tuple[Tensor, ...]:
-    """Divide a tensor into batches; a last batch of one sample is merged into the batch before it.
-
-    Batch normalisation in training mode raises an error for a batch of one sample.
-    """
-    whole, rest = divmod(len(x), size)
-    if rest != 1 or not whole:
-        return torch.split(x, size)
-    return torch.split(x, [size] * (whole - 1) + [size + 1])
+    return zip(cut(x, size), cut(y, size), strict=True)
 
 
 @contextmanager

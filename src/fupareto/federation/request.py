@@ -14,8 +14,9 @@ from torch import Tensor
 from fupareto import documents
 from fupareto.errors import UserError
 from fupareto.randomness import stream
+from fupareto.tasks.samples import Samples, samples_of
 
-Splits = Mapping[str, tuple[Tensor, Tensor]]  # name -> inputs and labels; "train" is required, "test" is usual
+Splits = Mapping[str, Any]  # name -> Samples, or inputs and labels; "train" is required, "test" is usual
 GROUP = 64  # samples of a client below which a gradient may give them away
 VIRTUAL = "/forget"  # suffix of the ids of virtual clients
 
@@ -116,27 +117,28 @@ class Request:
                 f"the client id {taken[0]!r} ends in '{VIRTUAL}', which is reserved for virtual clients; rename it"
             )
         divided: dict[str, Splits] = {}
-        for i, splits in clients.items():
+        for i, held in clients.items():
             if i in self.left:
                 continue
-            left = self._rows(i, splits["train"][1], self.left_samples) | _among(splits["train"][1], self.left_classes)
-            gone = self._gone(i, splits["train"][1]) & ~left
+            splits = {name: samples_of(samples) for name, samples in held.items()}
+            left = _rows(i, splits["train"], self.left_samples) | _among(splits["train"], self.left_classes)
+            gone = self._gone(i, splits["train"]) & ~left
             if not self.partial:
                 if not bool(left.all()):
                     divided[i] = _remaining(splits, ~left, self.left_classes)
                 continue
             held_out = {"test": splits["test"]} if "test" in splits else {}
             staying = ~gone & ~left
-            kept = {"train": _take(splits["train"], staying)} if bool(staying.any()) else {}
+            kept = {"train": splits["train"].take(staying)} if bool(staying.any()) else {}
             if kept and "test" in splits:
-                outside = ~_among(splits["test"][1], (*self.classes, *self.left_classes))
-                kept |= {"test": _take(splits["test"], outside)} if bool(outside.any()) else {}
+                outside = ~_among(splits["test"], (*self.classes, *self.left_classes))
+                kept |= {"test": splits["test"].take(outside)} if bool(outside.any()) else {}
             if kept:
                 divided[i] = kept
             if bool(gone.any()):
-                if "test" in splits and bool((like := _among(splits["test"][1], self.classes)).any()):
-                    held_out["nonmember"] = _take(splits["test"], like)
-                divided[f"{i}{VIRTUAL}"] = {**held_out, "train": _take(splits["train"], gone)}
+                if "test" in splits and bool((like := _among(splits["test"], self.classes)).any()):
+                    held_out["nonmember"] = splits["test"].take(like)
+                divided[f"{i}{VIRTUAL}"] = {**held_out, "train": splits["train"].take(gone)}
         return divided
 
     def grouped(self, sizes: Mapping[str, int], group: int, seed: int) -> "Request":
@@ -187,18 +189,8 @@ class Request:
             return f"{count} training {what} of {kind} {_list(self.samples)}"
         return ""
 
-    def _gone(self, client: str, labels: Tensor) -> Tensor:
-        return self._rows(client, labels, self.samples) if self.samples else _among(labels, self.classes)
-
-    def _rows(self, client: str, labels: Tensor, samples: Mapping[str, tuple[int, ...]]) -> Tensor:
-        rows = samples.get(client, ())
-        gone = torch.zeros(len(labels), dtype=torch.bool, device="cpu")
-        if outside := [r for r in rows if not 0 <= r < len(labels)]:
-            raise UserError(
-                f"client '{client}' has training samples 0 to {len(labels) - 1}; the request names {outside[0]}"
-            )
-        gone[list(rows)] = True
-        return gone.to(labels.device)
+    def _gone(self, client: str, train: Samples) -> Tensor:
+        return _rows(client, train, self.samples) if self.samples else _among(train, self.classes)
 
     def to_json(self) -> dict[str, Any]:
         """Return the request in the format of request.json."""
@@ -245,24 +237,39 @@ def _list(words: Iterable[str]) -> str:
     return " and ".join(filter(None, [", ".join(most), last]))
 
 
-def _among(labels: Tensor, classes: Sequence[int]) -> Tensor:
+def _rows(client: str, train: Samples, samples: Mapping[str, tuple[int, ...]]) -> Tensor:
+    """Return which training samples of a client the row numbers name."""
+    rows = samples.get(client, ())
+    named = torch.zeros(len(train), dtype=torch.bool, device="cpu")
+    if outside := [r for r in rows if not 0 <= r < len(train)]:
+        raise UserError(f"client '{client}' has training samples 0 to {len(train) - 1}; the request names {outside[0]}")
+    named[list(rows)] = True
+    return named
+
+
+def _among(samples: Samples, classes: Sequence[int]) -> Tensor:
+    """Return which samples are of the classes."""
+    if not classes:
+        return torch.zeros(len(samples), dtype=torch.bool, device="cpu")
+    labels = samples.targets.cpu()
+    if labels.dim() != 1:
+        raise UserError(
+            f"classes cannot be forgotten where samples have no single class, as in the task {samples.task.label}; "
+            "name clients or samples"
+        )
     held = [c for c in classes if int(labels.min()) <= c <= int(labels.max())]  # other numbers may overflow the type
-    return torch.isin(labels, torch.tensor(held, dtype=labels.dtype, device="cpu").to(labels.device))
+    return torch.isin(labels, torch.tensor(held, dtype=labels.dtype, device="cpu"))
 
 
-def _remaining(splits: Splits, staying: Tensor, classes: Sequence[int]) -> Splits:
+def _remaining(splits: Mapping[str, Samples], staying: Tensor, classes: Sequence[int]) -> Splits:
     """Return all splits of a client without the rows, and the test data of the classes, that were forgotten earlier."""
     found = dict(splits)
     for name in ("train", "clean", "member", "trigger"):
-        if name in found and len(found[name][1]) == len(staying) and not bool(staying.all()):
-            found[name] = _take(found[name], staying)
+        if name in found and len(found[name]) == len(staying) and not bool(staying.all()):
+            found[name] = found[name].take(staying)
     if classes and "test" in found:
-        outside = ~_among(found["test"][1], classes)
-        found["test"] = _take(found["test"], outside)
+        outside = ~_among(found["test"], classes)
+        found["test"] = found["test"].take(outside)
         if not bool(outside.any()):
             del found["test"]
     return found
-
-
-def _take(samples: tuple[Tensor, Tensor], chosen: Tensor) -> tuple[Tensor, Tensor]:
-    return samples[0][chosen], samples[1][chosen]

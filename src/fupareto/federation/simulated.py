@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,12 +22,12 @@ from fupareto import parameters
 from fupareto.errors import UserError
 from fupareto.federation.collected import FLOAT, Traffic
 from fupareto.federation.contract import Federation
-from fupareto.federation.local import batch_size
 from fupareto.federation.questions import Answer, Failure, Question
 from fupareto.federation.request import Request, Splits
-from fupareto.federation.samples import check_fit, checked, checked_names
-from fupareto.models import check_outputs
+from fupareto.federation.samples import check_dtype, checked, checked_names, fitted
 from fupareto.parameters import Layout
+from fupareto.tasks import Task
+from fupareto.tasks.samples import CLASSES, Samples, batch_size
 
 AHEAD = 32  # clients that may be asked before the first one has answered, so that a slow client does not block others
 ROOM = 2**27  # bytes that waiting answers may take; at least two clients per worker are asked ahead
@@ -43,6 +44,7 @@ class SimulatedFederation(Federation):
         workers: Number of threads; by default one per core. On a device other than the CPU there is one.
         fresh: Function from a seed to a newly initialised model; by default the modules' ``reset_parameters``.
         device: Device of data and models.
+        task: What samples, outputs and losses are; by default one of several classes.
     """
 
     holds_answers = False
@@ -57,13 +59,17 @@ class SimulatedFederation(Federation):
         workers: int | None = None,
         fresh: Callable[[int], nn.Module] | None = None,
         device: str | torch.device = "cpu",
+        task: Task = CLASSES,
     ) -> None:
-        self.device = usable(device)
+        if len(clients) < 2:
+            raise UserError(f"a federation needs at least two clients, not {len(clients)}")
+        self.device, self.task = usable(device), task
         self.ids = checked_names(clients)
-        self.clients = {i: checked(i, splits, self.device) for i, splits in clients.items()}
+        dtype = check_dtype(model)
         self._model = copy.deepcopy(model).to(self.device)
         self._model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        _check_together(self._model, self.clients)
+        read = {i: checked(i, splits, self.device, task, dtype) for i, splits in clients.items()}
+        self.clients: dict[str, dict[str, Any]] = dict(fitted(self._model, read))  # of Samples
         self.layout = Layout.of(model)
         self.traffic = Traffic()
         self._fresh = fresh
@@ -103,7 +109,13 @@ class SimulatedFederation(Federation):
 
     def like(self, clients: Mapping[str, Splits]) -> "SimulatedFederation":
         """Return a federation with the same model and other clients."""
-        return SimulatedFederation(self._model, clients, self.workers, self._fresh, self.device)
+        return SimulatedFederation(self._model, clients, self.workers, self._fresh, self.device, self.task)
+
+    def judged(self, task: Task) -> "SimulatedFederation":
+        """Return the federation with other options of the same task."""
+        if task == self.task:
+            return self
+        return SimulatedFederation(self._model, self.clients, self.workers, self._fresh, self.device, task)
 
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
         """Run the clients on the pool; an exception becomes a Failure with its message.
@@ -143,9 +155,9 @@ class SimulatedFederation(Federation):
 
     def memory(self, clients: int, batch: int) -> int:
         """Return the bytes of memory of the workers and of waiting answers."""
-        x = max((splits["train"][0] for splits in self.clients.values()), key=len)
-        size = min(len(x), max(batch, batch_size(x)))
-        fixed, each = parameters.activations(self._model, tuple(x.shape[1:]))
+        samples = max((splits["train"] for splits in self.clients.values()), key=len)
+        size = min(len(samples), max(batch, batch_size(samples.first(2).inputs, samples.width)))
+        fixed, each = parameters.activations(self._model, lambda module, count: _pass(module, samples, count))
         vectors = 1 + VECTORS * self.workers + min(clients, self._ahead)
         return FLOAT * self.layout.size * vectors + int(BACKWARD * self.workers * (fixed + size * each))
 
@@ -169,11 +181,8 @@ def usable(device: str | torch.device) -> torch.device:
     return found
 
 
-def _check_together(model: nn.Module, clients: Mapping[str, Splits]) -> None:
-    """Raise UserError if the clients' data do not match each other or the model's outputs."""
-    if len(clients) < 2:
-        raise UserError(f"a federation needs at least two clients, not {len(clients)}")
-    shape = tuple(next(iter(clients.values()))["train"][0].shape[1:])
-    outputs = check_outputs(model, shape)
-    for i, splits in clients.items():
-        check_fit(i, splits, shape, outputs)
+def _pass(module: nn.Module, samples: Samples, count: int) -> tuple[Any, Any]:
+    """Return the inputs of a forward pass with so many samples, repeated where there are fewer, and its outputs."""
+    rows = torch.arange(count, device="cpu") % len(samples)
+    batch = next(samples.take(rows).batches(count))
+    return batch.inputs, samples.outputs(module, batch)

@@ -12,6 +12,7 @@ from fupareto.federation.collected import Gradients, Local, Missing
 from fupareto.federation.contract import Federation
 from fupareto.federation.questions import Answer, Failure, Question
 from fupareto.federation.request import Request
+from fupareto.tasks import Task
 from fupareto.tasks.losses import Loss
 
 
@@ -22,7 +23,7 @@ class Wrapper(Federation):
         self.inner = inner
         self.ids, self.layout, self.traffic = inner.ids, inner.layout, inner.traffic
         self.steps_per_question, self.packages, self.device = inner.steps_per_question, inner.packages, inner.device
-        self.holds_answers, self.provenance = inner.holds_answers, inner.provenance
+        self.holds_answers, self.provenance, self.task = inner.holds_answers, inner.provenance, inner.task
 
     def around(self, inner: Federation) -> Self:
         """Return the same wrapper around another federation."""
@@ -39,6 +40,10 @@ class Wrapper(Federation):
     def divided(self, request: Request) -> Federation:
         """Return the wrapper around the inner federation with virtual clients."""
         return self.around(self.inner.divided(request))
+
+    def judged(self, task: Task) -> Federation:
+        """Return the wrapper around the inner federation with other options of its task."""
+        return self.around(self.inner.judged(task))
 
     def session(self) -> AbstractContextManager[None]:
         """Return the session of the inner federation."""

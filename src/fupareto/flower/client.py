@@ -4,10 +4,11 @@ A deployment may start a new process for every message, so this module keeps no 
 messages, the model of the round from its gradient to its line search, is in ``context.state``, which stays on the node.
 """
 
+import dataclasses
 import json
 import os
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from torch import Tensor, nn
 
+from fupareto.errors import UserError
 from fupareto.federation.questions import QUESTIONS, Answer, Attested, Failure, Gradient, PseudoGradient
+from fupareto.federation.reading import splits_of
 from fupareto.federation.request import Request, Splits
-from fupareto.federation.samples import check_fit, checked, splits_of
+from fupareto.federation.samples import check_dtype, checked, fitted
 from fupareto.flower.arrays import array_of, tensor_of
 from fupareto.flower.records import (
     Lacking,
@@ -27,30 +30,65 @@ from fupareto.flower.records import (
     read_envelope,
     read_question,
     read_request,
+    read_task,
 )
-from fupareto.models import check_outputs
+from fupareto.tasks import TASKS, Task, task_of
+from fupareto.tasks.base import CRITERION
+from fupareto.tasks.samples import Collate
 
 Model = Callable[[], nn.Module]
-Data = Callable[[Context], Any]  # the node's train and test set, each (inputs, labels) or a torch Dataset
+Data = Callable[[Context], Any]  # the node's train and test set, in any form that fupareto.simulate takes
+TaskLike = Task | type[Task] | str | Mapping[str, Any] | None
 KEPT = "fupareto.kept"
 KEY = "FUPARETO_CLIENT_KEY"  # environment variable of the file of the client's private key
 
 
-def client_app(model: Model, data: Data) -> ClientApp:
+@dataclass(frozen=True)
+class _Node:
+    """What a node was started with: its model, its data, and the task that it agrees to."""
+
+    model: Model
+    data: Data
+    task: Task | None
+    collate: Collate | None
+
+    def agreed(self, sent: Mapping[str, Any] | None) -> Task:
+        """Return the task of a message: this node's, with the options that the server states.
+
+        A user's task or criterion is code, so the node itself has to name it; a server cannot make a node import it.
+        """
+        if sent is None:
+            return self.task or task_of(None)
+        if self.task is not None:
+            return self.task.agreed(sent, "the server's", "this node's")
+        code = [str(sent[key]) for key in ("name", CRITERION) if key in sent and sent[key] not in TASKS]
+        if code:
+            raise UserError(
+                f"the server's task is {' with '.join(code)}; pass it to client_app(model, data, task=…) on this node"
+            )
+        return task_of(sent)
+
+
+def client_app(model: Model, data: Data, task: TaskLike = None, collate: Collate | None = None) -> ClientApp:
     """Return a ClientApp that answers the questions of an unlearning server.
 
     Args:
         model: Function that returns the model, an nn.Module.
-        data: Function of the Flower context that returns the train set and the test set of the node, each a pair
-            (inputs, labels) or a torch Dataset of (input, label) pairs.
+        data: Function of the Flower context that returns the train set and the test set of the node, in any form that
+            :func:`fupareto.simulate` takes.
+        task: What samples, outputs and losses are, as in :func:`fupareto.simulate`; None takes the server's, if that is
+            a built-in one.
+        collate: Function that makes a batch of a list of samples, where these differ in length.
 
     Returns:
         The app.
     """
-    return add_unlearning(ClientApp(), model, data)
+    return add_unlearning(ClientApp(), model, data, task, collate)
 
 
-def add_unlearning(app: ClientApp, model: Model, data: Data) -> ClientApp:
+def add_unlearning(
+    app: ClientApp, model: Model, data: Data, task: TaskLike = None, collate: Collate | None = None
+) -> ClientApp:
     """Add the handlers of unlearning to an existing ClientApp.
 
     Its own ``train``, ``evaluate`` and ``query`` handlers are unchanged.
@@ -58,24 +96,29 @@ def add_unlearning(app: ClientApp, model: Model, data: Data) -> ClientApp:
     Args:
         app: The app.
         model: Function that returns the model, an nn.Module.
-        data: Function of the Flower context that returns the train set and the test set of the node, each a pair
-            (inputs, labels) or a torch Dataset of (input, label) pairs.
+        data: Function of the Flower context that returns the train set and the test set of the node, in any form that
+            :func:`fupareto.simulate` takes.
+        task: What samples, outputs and losses are, as in :func:`fupareto.simulate`; None takes the server's, if that is
+            a built-in one.
+        collate: Function that makes a batch of a list of samples, where these differ in length.
 
     Returns:
         The same app.
     """
 
+    node = _Node(model, data, None if task is None else task_of(task), collate)
+
     @app.query("client")
     def here(message: Message, context: Context) -> Message:
-        return Message(_here(read_request(message.content), context, data), reply_to=message)
+        return Message(_here(message.content, context, node), reply_to=message)
 
     def handle(message: Message, context: Context) -> Message:
-        reply = _answered(message.content, context, model, data)
+        reply = _answered(message.content, context, node)
         return Message(answer_records(reply, read_envelope(message.content)), reply_to=message)
 
     app.train("unlearn")(handle)
     app.query("loss")(handle)
-    app.query("outputs")(handle)
+    app.query("signals")(handle)
     app.evaluate("unlearn")(handle)
     return app
 
@@ -86,18 +129,18 @@ def client_id(context: Context) -> str:
     return str(config.get("client-id", config.get("partition-id", context.node_id)))
 
 
-def _here(request: Request | None, context: Context, data: Data) -> RecordDict:
+def _here(content: RecordDict, context: Context, node: _Node) -> RecordDict:
     """Return the client ids of this node; data are loaded only when a request divides them."""
-    client = client_id(context)
+    client, request = client_id(context), read_request(content)
     if request is None:
         return here_records([client])
     try:
-        return here_records(list(_held(client, request, data(context))))
+        return here_records(list(_held(context, request, node, node.agreed(read_task(content)))))
     except Exception as error:  # a user's function may raise anything; the reason goes to the server
         return here_records([], refused=str(error))
 
 
-def _answered(content: RecordDict, context: Context, model: Model, data: Data) -> Answer | Failure | Lacking:
+def _answered(content: RecordDict, context: Context, node: _Node) -> Answer | Failure | Lacking:
     """Answer a question; an exception in the user's functions becomes a Failure with its message."""
     try:
         question = read_question(QUESTIONS, content, _kept(context))
@@ -106,10 +149,11 @@ def _answered(content: RecordDict, context: Context, model: Model, data: Data) -
         if isinstance(question, Gradient | PseudoGradient):  # the line search of this round needs the same model
             context.state[KEPT] = ArrayRecord({"w": array_of(question.w)})
         asked = read_envelope(content).client
-        module = model().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        splits = _held(client_id(context), read_request(content), data(context))[asked]
-        shape = tuple(splits["train"][0].shape[1:])
-        check_fit(asked, splits, shape, check_outputs(module, shape))
+        module = node.model()
+        dtype = check_dtype(module)
+        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        held = _held(context, read_request(content), node, node.agreed(read_task(content)), dtype)
+        splits = fitted(module, {asked: held[asked]})[asked]
         answer = question.answer(module, splits, asked)
         return _signed(answer, context) if isinstance(answer, Attested) else answer
     except Exception as error:
@@ -123,12 +167,17 @@ def _signed(answer: Attested, context: Context) -> Attested:
         return answer
     from fupareto.evidence import signer, signing
 
-    return replace(answer, envelope=json.dumps(signing.envelope(json.loads(answer.statement), signer(Path(path)))))
+    signed = signing.envelope(json.loads(answer.statement), signer(Path(path)))
+    return dataclasses.replace(answer, envelope=json.dumps(signed))
 
 
-def _held(client: str, request: Request | None, held: Any) -> dict[str, Splits]:
+def _held(
+    context: Context, request: Request | None, node: _Node, task: Task, dtype: torch.dtype = torch.float32
+) -> dict[str, Splits]:
     """Return the data of the node by client id: of its client, and of the virtual client if a request divides them."""
-    clients = {client: checked(client, splits_of(client, held))}
+    client = client_id(context)
+    splits = splits_of(client, node.data(context), node.collate)
+    clients: dict[str, Splits] = {client: checked(client, splits, None, task, dtype)}
     return request.divide(clients) if request else clients
 
 

@@ -18,9 +18,10 @@ from fupareto import parameters
 from fupareto.errors import UserError
 from fupareto.federation.collected import Traffic
 from fupareto.federation.contract import Federation
-from fupareto.federation.questions import ANSWERS, Answer, Evaluate, Failure, Predict, Question, TrialLosses
+from fupareto.federation.questions import ANSWERS, Answer, Compare, Evaluate, Failure, Question, Signals, TrialLosses
 from fupareto.federation.questions.schema import clipped
 from fupareto.federation.request import VIRTUAL, Request
+from fupareto.federation.samples import check_dtype
 from fupareto.flower.arrays import fingerprint
 from fupareto.flower.membership import NONE, Membership
 from fupareto.flower.nodes import MEETING, WHO, Nodes
@@ -35,9 +36,15 @@ from fupareto.flower.records import (
     request_records,
 )
 from fupareto.parameters import Layout
+from fupareto.tasks import Task, task_of
 
 TRAIN = "train.unlearn"  # message type of every question but these:
-MESSAGES: dict[type, str] = {TrialLosses: "query.loss", Predict: "query.outputs", Evaluate: "evaluate.unlearn"}
+MESSAGES: dict[type, str] = {
+    TrialLosses: "query.loss",
+    Signals: "query.signals",
+    Compare: "query.signals",
+    Evaluate: "evaluate.unlearn",
+}
 SLACK = 60.0  # seconds by which the lifetime of a message exceeds the timeout of its answer
 REPLIES: dict[str, type[Any]] = {**ANSWERS, Lacking.__name__: Lacking}
 
@@ -57,6 +64,8 @@ class FlowerFederation(Federation):
         wait_for: Share of the clients that a question waits for, see punctuality.py.
         essential: Clients that are always waited for: those to be forgotten.
         fresh: Function of a seed that returns a newly initialised model; by default the layers of ``model`` are reset.
+        task: What samples, outputs and losses are, as in :func:`fupareto.simulate`. It is sent with every question; a
+            node that was started with another task refuses it. None leaves it to the nodes.
     """
 
     packages = ("flwr",)
@@ -73,8 +82,12 @@ class FlowerFederation(Federation):
         wait_for: float = 1.0,
         essential: Collection[str] = (),
         fresh: Callable[[int], nn.Module] | None = None,
+        task: Task | type[Task] | str | Mapping[str, Any] | None = None,
     ) -> None:
+        check_dtype(model)
         self.layout, self.traffic = Layout.of(model), Traffic()
+        self.task = task_of(task)
+        self._spec = None if task is None else self.task.spec()  # what is sent
         self.times, self.patience = Punctuality(timeout, wait_for, essential), patience
         self.nodes = Nodes(grid, members)
         self.provenance = {"membership": members.told() if members else NONE}
@@ -111,7 +124,8 @@ class FlowerFederation(Federation):
         parts._request = request
         here = [i for i in self.ids if i not in request.left]
         messages = {
-            i: Message(request_records(request.of(i)), self.nodes.of[i], WHO, ttl=MEETING + SLACK) for i in here
+            i: Message(request_records(request.of(i), self._spec), self.nodes.of[i], WHO, ttl=MEETING + SLACK)
+            for i in here
         }
         replies = self.nodes.send(messages, MEETING)
         ids: list[str] = []
@@ -128,6 +142,14 @@ class FlowerFederation(Federation):
             ids += found
         parts.ids = tuple(ids)
         return parts
+
+    def judged(self, task: Task) -> "FlowerFederation":
+        """Return the federation with other options of the same task, which are sent with every question."""
+        if task == self.task:
+            return self
+        other = copy.copy(self)
+        other.task, other._spec = task, task.spec()
+        return other
 
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
         """Send all questions at once, wait for the answers, and yield them in the order of the questions."""
@@ -149,7 +171,7 @@ class FlowerFederation(Federation):
         rested = {i: why for i, q in questions.items() if (why := self._rested(i, q))}
         messages = {
             i: Message(
-                question_records(question, envelopes[i], self._of(i), known.get(i)),
+                question_records(question, envelopes[i], self._of(i), known.get(i), self._spec),
                 self.nodes.of[owner(i)],
                 MESSAGES.get(type(question), TRAIN),
                 group_id=str(self._round),

@@ -25,8 +25,8 @@ class Order(BaseModel):
         method: Name of the method; fedavg trains a model, every other method unlearns.
         options: Options of the method: "rounds=50 lr=0.1".
         model: Model to start from: a .safetensors file, or a run directory.
-        audit: Whether the models are attacked at the end, for which forget clients send outputs and labels to the
-            server.
+        audit: Whether the models are attacked at the end, for which forget clients send signals of their samples (loss,
+            margin, entropy, sorted outputs) to the server; labels and inputs stay on the nodes.
         reference: Run directory of a retrained model, for the audit.
         out: Run directory to write.
         resume: Continue the run in ``out``.
@@ -53,7 +53,7 @@ class Order(BaseModel):
     method: str = "fupareto"  # fedavg trains a model; everything else forgets
     options: str = ""  # of the method: "rounds=50 lr=0.1"
     model: str = ""  # where to start from: a .safetensors file, or a run directory
-    audit: bool = True  # attack the models: the outputs and labels of those who leave are sent to the server for it
+    audit: bool = True  # attack the models, for which the forget clients send signals per sample, and no labels
     reference: str = (
         ""  # run directories of models retrained without what is to be forgotten, for the audit: "a" or "a,b"
     )

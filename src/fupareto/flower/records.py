@@ -43,7 +43,11 @@ class Lacking:
 
 
 def question_records(
-    question: Any, envelope: Envelope, request: Request | None = None, known: str | None = None
+    question: Any,
+    envelope: Envelope,
+    request: Request | None = None,
+    known: str | None = None,
+    task: Mapping[str, Any] | None = None,
 ) -> RecordDict:
     """Return a question as records.
 
@@ -52,10 +56,12 @@ def question_records(
         envelope: Identification of the message.
         request: Request that divides the data of the client.
         known: Fingerprint of the model, where the client already has it; the model is then not sent.
+        task: Name and options of the task, where the server knows it.
     """
     content = _records(question, envelope, () if known is None else ("w",))
     content.config_records[ABOUT]["known"] = known or ""
     content.config_records[ABOUT]["request"] = json.dumps(request.to_json()) if request else ""
+    content.config_records[ABOUT]["task"] = json.dumps(task) if task else ""
     return content
 
 
@@ -123,9 +129,20 @@ def read_request(content: RecordDict) -> Request | None:
     return Request.from_json(documents.parse_object(raw)) if raw else None
 
 
-def request_records(request: Request) -> RecordDict:
+def read_task(content: RecordDict) -> dict[str, Any] | None:
+    """Return the name and options of the task that the server states; None if it states none."""
+    about = content.config_records.get(ABOUT)
+    raw = "" if about is None else str(about.get("task", ""))
+    found = json.loads(raw) if raw else None
+    if found is not None and not isinstance(found, dict):
+        raise ValueError("the task in the message is not a name with options")
+    return found
+
+
+def request_records(request: Request, task: Mapping[str, Any] | None = None) -> RecordDict:
     """Return the question for the client ids of a node whose data a request divides."""
-    return RecordDict({ABOUT: ConfigRecord({"request": json.dumps(request.to_json())})})
+    about = {"request": json.dumps(request.to_json()), "task": json.dumps(task) if task else ""}
+    return RecordDict({ABOUT: ConfigRecord(about)})  # type: ignore[arg-type]
 
 
 def here_records(ids: list[str], refused: str = "") -> RecordDict:

@@ -19,20 +19,23 @@ from fupareto.parameters import Layout
 from fupareto.progress import in_words
 from fupareto.run.directory import Run
 from fupareto.run.start import Start, start_from
+from fupareto.tasks import Task
 from fupareto.tracking import Tracking
 
 log = logging.getLogger("flwr")
 Model = Callable[[], nn.Module]
 Fresh = Callable[[int], nn.Module]  # a newly initialised model for a seed
+TaskLike = Task | type[Task] | str | Mapping[str, Any] | None
 
 
-def server_app(model: Model, fresh: Fresh | None = None) -> ServerApp:
+def server_app(model: Model, fresh: Fresh | None = None, task: TaskLike = None) -> ServerApp:
     """Return a ServerApp that trains a model or answers a request, depending on the run config.
 
     Args:
         model: Function that returns the model, an nn.Module.
         fresh: Function of a seed that returns a newly initialised model, for methods that need one, such as retrain; by
             default the layers of the model are reset.
+        task: What samples, outputs and losses are, as in :func:`fupareto.simulate`; None leaves it to the nodes.
 
     Returns:
         The app.
@@ -42,7 +45,7 @@ def server_app(model: Model, fresh: Fresh | None = None) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         try:
-            serve(grid, context.run_config, model, fresh)
+            serve(grid, context.run_config, model, fresh, task)
         except UserError as error:
             log.error("fupareto: %s", error)
             raise  # marks the run as failed, with this message; after sys.exit Flower waits a minute for a heartbeat
@@ -50,7 +53,9 @@ def server_app(model: Model, fresh: Fresh | None = None) -> ServerApp:
     return app
 
 
-def serve(grid: Grid, run_config: Mapping[str, Any], model: Model, fresh: Fresh | None = None) -> Run:
+def serve(
+    grid: Grid, run_config: Mapping[str, Any], model: Model, fresh: Fresh | None = None, task: TaskLike = None
+) -> Run:
     """Carry out a run config with the clients of a grid.
 
     Args:
@@ -58,6 +63,7 @@ def serve(grid: Grid, run_config: Mapping[str, Any], model: Model, fresh: Fresh 
         run_config: Run config, see :class:`Order`.
         model: Function that returns the model.
         fresh: Function of a seed that returns a newly initialised model.
+        task: What samples, outputs and losses are.
 
     Returns:
         The finished run.
@@ -77,6 +83,7 @@ def serve(grid: Grid, run_config: Mapping[str, Any], model: Model, fresh: Fresh 
         wait_for=order.wait_for,
         essential=order.essential,
         fresh=fresh,
+        task=task,
     )
     if not order.members:
         log.warning("fupareto: no membership file: every node says itself which client it is (docs/security.md)")

@@ -85,6 +85,7 @@ class Method(ABC):
         history: History that must have been recorded during training; empty if none is needed.
         whole_clients: Whether the method can forget only whole clients, not samples or classes.
         from_training: Options that default to those of the training.
+        tasks: Names of the tasks that the method can serve; empty for all.
     """
 
     name: ClassVar[str]
@@ -93,6 +94,7 @@ class Method(ABC):
     history: ClassVar[str] = ""
     whole_clients: ClassVar[bool] = False
     from_training: ClassVar[tuple[str, ...]] = ()
+    tasks: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that do not match their type, such as a misspelt choice, or are out of range."""
@@ -120,6 +122,14 @@ class Method(ABC):
             seed: Seed of all random streams of the run.
         """
 
+    def applicable(self, federation: Federation) -> None:
+        """Refuse a task that the method cannot serve."""
+        if self.tasks and federation.task.label not in self.tasks:
+            raise NotApplicable(
+                f"{type(self).__name__} needs the task {' or '.join(self.tasks)}, not {federation.task.label}; use "
+                "another method, fupareto for instance"
+            )
+
     def sides(self, federation: Federation, request: Request | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the ids of the forget clients and of the retained clients.
 
@@ -128,6 +138,7 @@ class Method(ABC):
         """
         if request is None:
             raise ValueError(f"{type(self).__name__} needs a request")
+        self.applicable(federation)
         if self.whole_clients and request.partial:
             raise NotApplicable(
                 f"{type(self).__name__} forgets whole clients only: its training history is recorded by client. "

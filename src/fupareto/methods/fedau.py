@@ -28,6 +28,7 @@ class FedAU(Staged):
     """Replace the last layer by a mix with layers trained towards wrong labels."""
 
     name: ClassVar[str] = "fedau"
+    tasks: ClassVar[tuple[str, ...]] = ("classes",)
     history: ClassVar[str] = "fedau"
     whole_clients: ClassVar[bool] = True
     from_training: ClassVar[tuple[str, ...]] = ("batch_size",)

@@ -1,4 +1,6 @@
-"""FedAvg (McMahan et al., AISTATS 2017): local SGD, then the mean of the local models, weighted by samples.
+"""FedAvg (McMahan et al., AISTATS 2017): local training, then the mean of the local models, weighted by samples.
+
+Clients train by plain SGD, or by another optimiser of ``torch.optim``, whose state starts anew in every round.
 
 With ``participation`` below 1 a random share of the clients takes part in each round.
 
@@ -12,15 +14,16 @@ from typing import ClassVar
 from torch import Tensor
 
 from fupareto.federation.averaging import Aggregation
-from fupareto.federation.collected import Local, Mean
+from fupareto.federation.collected import Mean
 from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
-from fupareto.methods.base import Method, State, decaying, positive, sample_size, share
+from fupareto.methods.base import State, decaying, positive, sample_size, share
+from fupareto.methods.local import LocalTraining
 from fupareto.tasks.losses import Loss
 
 
 @dataclass(frozen=True)
-class FedAvg(Method):
+class FedAvg(LocalTraining):
     """Train a model by federated averaging; after a request, with the retained clients only."""
 
     name: ClassVar[str] = "fedavg"
@@ -68,7 +71,7 @@ class FedAvg(Method):
 
     def trained(self, federation: Federation, state: State, lr: float, sample: Sequence[str]) -> Mean:
         """Ask for the mean of local models, at a rate."""
-        local = Local(lr, self.epochs, self.batch_size, state.stream("train"))
+        local = self.locally(lr, self.epochs, self.batch_size, state.stream("train"))
         return federation.train_mean(state.w, sample, Loss("ce"), local, self.aggregation)
 
     def slowed(self, share: float) -> "FedAvg":

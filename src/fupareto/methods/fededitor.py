@@ -25,6 +25,7 @@ class FedEditor(Staged):
     """Edit representations at the forget clients and take the mean of their models."""
 
     name: ClassVar[str] = "fededitor"
+    tasks: ClassVar[tuple[str, ...]] = ("classes",)
     from_training: ClassVar[tuple[str, ...]] = ("batch_size",)
 
     lr: float = 1e-3

@@ -14,6 +14,7 @@ from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
 from fupareto.methods.base import State
 from fupareto.methods.fedavg import FedAvg
+from fupareto.methods.local import OPTIMIZER
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class FineTune(FedAvg):
 
     name: ClassVar[str] = "finetune"
     from_training: ClassVar[tuple[str, ...]] = (
-        "lr", "decay", "epochs", "batch_size", "participation", "aggregation",
+        "lr", "decay", "epochs", "batch_size", "participation", "aggregation", *OPTIMIZER,
     )  # fmt: skip
 
     rounds: int = 50

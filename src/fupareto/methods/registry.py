@@ -125,7 +125,8 @@ def _training(options: Mapping[str, Any], known: FedAvg) -> FedAvg:
 
 def _check(cls: type[Method], options: Mapping[str, Any]) -> None:
     """Raise UserError for unknown options."""
-    known = [f.name for f in dataclasses.fields(cls)]
+    fields = sorted(dataclasses.fields(cls), key=lambda f: bool(f.kw_only))  # those of the class first
+    known = [f.name for f in fields]
     for key in options:
         if key not in known:
             hint = did_you_mean(key, known) or f"; it has {', '.join(known)}"

@@ -17,6 +17,7 @@ from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
 from fupareto.methods.base import State
 from fupareto.methods.fedavg import FedAvg
+from fupareto.methods.local import OPTIMIZER
 from fupareto.randomness import derive
 
 
@@ -26,7 +27,7 @@ class Retrain(FedAvg):
 
     name: ClassVar[str] = "retrain"
     from_training: ClassVar[tuple[str, ...]] = (
-        "lr", "decay", "epochs", "batch_size", "participation", "aggregation",
+        "lr", "decay", "epochs", "batch_size", "participation", "aggregation", *OPTIMIZER,
     )  # fmt: skip
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> State:

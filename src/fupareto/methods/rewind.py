@@ -21,6 +21,7 @@ from fupareto.federation.contract import Federation
 from fupareto.federation.request import VIRTUAL, Request
 from fupareto.methods.base import State
 from fupareto.methods.fedavg import FedAvg
+from fupareto.methods.local import OPTIMIZER
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,9 @@ class Rewind(FedAvg):
     name: ClassVar[str] = "rewind"
     state: ClassVar[type[State]] = RewindState
     history: ClassVar[str] = "rewind"
-    from_training: ClassVar[tuple[str, ...]] = ("rounds", "lr", "decay", "epochs", "batch_size", "participation")
+    from_training: ClassVar[tuple[str, ...]] = (
+        "rounds", "lr", "decay", "epochs", "batch_size", "participation", "aggregation", *OPTIMIZER,
+    )  # fmt: skip
 
     early: float = 0.1  # share of the training within which a client that took part from the start is rewound to
 

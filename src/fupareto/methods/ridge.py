@@ -38,6 +38,7 @@ class Ridge(Method):
     """Train, or train without the forgotten, the last layer by ridge regression."""
 
     name: ClassVar[str] = "ridge"
+    tasks: ClassVar[tuple[str, ...]] = ("classes",)
     state: ClassVar[type[State]] = RidgeState
     history: ClassVar[str] = "ridge"
 
@@ -54,6 +55,7 @@ class Ridge(Method):
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> RidgeState:
         """Start from ``w0``: with all clients, or with the recorded sums of the retained ones."""
+        self.applicable(federation)
         _shape(federation)
         if request is None:
             return RidgeState(w=w0, forget=(), retained=federation.ids, seed=seed, stage="initial", anew=federation.ids)

@@ -4,7 +4,7 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -45,6 +45,7 @@ class Staged(Method):
     epochs: int = 1  # of local training
     batch_size: int = 200
     aggregation: Aggregation = "mean"  # of the local models in recovery; see FedAvg
+    recovery_optimizer: Literal["sgd", "adam", "adamw"] = field(default="sgd", kw_only=True)  # of local training
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,7 +87,7 @@ class Staged(Method):
 
     def recover(self, federation: Federation, state: Any) -> Any:
         """Run one round of FedAvg with the retained clients."""
-        local = self.local(state, self.recovery_lr)
+        local = dataclasses.replace(self.local(state, self.recovery_lr), optimizer=self.recovery_optimizer)
         mean = federation.train_mean(state.w, state.retained, CE, local, self.aggregation)
         return moved(state, "recover", mean.w, {"lr": local.lr, **mean.told})
 

@@ -9,6 +9,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from fupareto.paper import Cell
+from fupareto.report.markup import measured as finite
+from fupareto.report.task import SIDES, rows, task_name
 from fupareto.vocabulary import RETRAINED
 
 COLUMNS = (
@@ -45,6 +47,23 @@ def stage_table(summary: Mapping[str, Any], audit: Mapping[str, Any] | None = No
         cells = _cells(measured)[:shown]
         cells[1:1] = [_cell((later.get(stage) or {}).get("worst"))] if later else []
         table.add_row(stage, *cells)
+    return table
+
+
+def task_table(summary: Mapping[str, Any], audit: Mapping[str, Any] | None = None) -> Table | None:
+    """Return the numbers by which the run's task is usually judged, a row each; None for a task that has none."""
+    found = rows(summary, audit)
+    if not found:
+        return None
+    table = Table(title=f"Task {task_name(summary)}")
+    table.add_column("measure")
+    table.add_column("clients")
+    for stage in found[0].values:
+        table.add_column(stage, justify="right")
+    for row in found:
+        values = (finite(value) for value in row.values.values())
+        cells = ("–" if value is None else row.shown.form(value) for value in values)
+        table.add_row(row.shown.title, SIDES[row.side][0], *cells)
     return table
 
 

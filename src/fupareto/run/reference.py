@@ -95,7 +95,8 @@ class Answered:
         w = kept_model(layout, reference).to(device)
         self._check(reference)
         method = reference.config.get("method", {})
-        own = FedAvg(**{f.name: method[f.name] for f in fields(FedAvg)}) if not reference.trains else None
+        known = {f.name: method[f.name] for f in fields(FedAvg) if f.name in method}  # None is left out
+        own = FedAvg(**known) if not reference.trains else None
         return Truth(w, reference.summary["cost"]), training or own or training_of(reference)
 
     def _check(self, place: Place) -> None:

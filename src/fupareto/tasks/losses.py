@@ -1,8 +1,9 @@
 """Losses that clients minimise. A loss is specified by name and options, so that it can be sent over a network.
 
-Every loss maps logits ``(batch, classes)`` and labels ``(batch,)`` to one value per sample; a client's objective is the
-mean over its data. Retained clients minimise ``ce``, forget clients one of the others. Some losses also use the logits
-of a reference model on the same inputs.
+Every loss maps logits ``(decisions, classes)`` and labels ``(decisions,)`` to one value per decision; which decisions
+the outputs of a model stand for is defined by the task (``base.py``). A client's objective is the mean over its data.
+Retained clients minimise ``ce``, which stands for the task's own loss, forget clients one of the others. Some losses
+also use the logits of a reference model on the same inputs.
 """
 
 import math
@@ -121,13 +122,17 @@ class Loss:
         """The lowest value that the loss can have."""
         return -math.inf if self.name == "ascent" else 0.0
 
-    def __call__(self, logits: Tensor, labels: Tensor, reference: Tensor | None = None) -> Tensor:
-        """Return the loss of every sample; ``reference`` is the logits of the reference model."""
-        if not self.referenced:
-            return self._function(logits, labels, **self.options)
+    def needed(self, reference: Tensor | None) -> Tensor:
+        """Return the reference; refuse a missing one."""
         if reference is None:
             raise UserError(f"loss '{self.name}' needs the logits of a reference model, and none were given")
-        return self._function(logits, labels, reference, **self.options)
+        return reference
+
+    def __call__(self, logits: Tensor, labels: Tensor, reference: Tensor | None = None) -> Tensor:
+        """Return the loss of every decision; ``reference`` is the logits of the reference model."""
+        if not self.referenced:
+            return self._function(logits, labels, **self.options)
+        return self._function(logits, labels, self.needed(reference), **self.options)
 
     def __repr__(self) -> str:
         return f"Loss({', '.join([repr(self.name), *(f'{k}={v!r}' for k, v in self.options.items())])})"

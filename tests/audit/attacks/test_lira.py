@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from fupareto.audit.attacks import lira, roc, signals
+from fupareto.audit.attacks import lira, roc
 from fupareto.audit.attacks.roc import Array, Interval
+from fupareto.tasks import signals
 
 from ..networks import Mask, World, halves, samples, train
 

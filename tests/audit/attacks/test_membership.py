@@ -10,13 +10,23 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fupareto.audit.attacks import membership, roc, signals
-from fupareto.audit.attacks.membership import Attacked, attack, learned, summary
-from fupareto.audit.attacks.signals import Outputs
+from fupareto.audit.attacks import membership, roc
+from fupareto.audit.attacks.membership import Attacked, summary
+from fupareto.audit.attacks.roc import Scores
+from fupareto.tasks import signals
+from fupareto.tasks.signals import Outputs
 
 from ..networks import halves
 
 NAMES = ["confidence", "loss", "margin", "entropy"]
+
+
+def attack(member: Outputs, other: Outputs, rng: np.random.Generator, balance: bool = True) -> Attacked:
+    return membership.attack(signals.of(member), signals.of(other), rng, balance)
+
+
+def learned(member: Outputs, other: Outputs, rng: np.random.Generator) -> Scores:
+    return membership.learned(signals.of(member), signals.of(other), rng)
 
 
 def answers(n: int, rng: np.random.Generator, sure: float = 1.0) -> Outputs:

@@ -7,7 +7,8 @@ from fupareto.audit.attacks.delta import scores
 from fupareto.audit.attacks.membership import attack
 from fupareto.audit.attacks.paired import against, difference
 from fupareto.audit.attacks.roc import Scores, auc
-from fupareto.audit.attacks.signals import Outputs
+from fupareto.tasks import signals
+from fupareto.tasks.signals import Outputs, Signals
 
 
 def drawn(rng: np.random.Generator, n: int, shift: float, other: float, shared: float) -> tuple[Scores, Scores]:
@@ -53,10 +54,10 @@ def test_a_difference_is_that_of_the_aucs() -> None:
     assert difference(mine, mine)[0] == 0
 
 
-def outputs(seed: int, n: int, sure: float) -> Outputs:
+def outputs(seed: int, n: int, sure: float) -> Signals:
     rng = np.random.default_rng(seed)
     labels = rng.integers(3, size=n)
-    return Outputs(rng.normal(size=(n, 3)) + sure * np.eye(3)[labels], labels)
+    return signals.of(Outputs(rng.normal(size=(n, 3)) + sure * np.eye(3)[labels], labels))
 
 
 def test_results_carry_the_difference_from_the_baseline() -> None:

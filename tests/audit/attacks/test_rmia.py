@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fupareto.audit.attacks import rmia, roc, signals
+from fupareto.audit.attacks import rmia, roc
 from fupareto.audit.attacks.roc import Array, Interval
-from fupareto.audit.attacks.signals import Indices
+from fupareto.tasks import signals
+from fupareto.tasks.signals import Indices
 
 from ..networks import Mask, World, halves
 

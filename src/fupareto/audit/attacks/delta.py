@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
-from fupareto.audit.attacks import signals
 from fupareto.audit.attacks.membership import Attacked
 from fupareto.audit.attacks.outputs import MEMBERS, NONMEMBERS, outputs
 from fupareto.audit.attacks.roc import Array
@@ -50,9 +49,7 @@ def scores(before: tuple[Array, Array], after: tuple[Array, Array]) -> tuple[Arr
 
 
 def losses(federation: Federation, w: Tensor, forget: Sequence[str]) -> dict[str, tuple[Array, Array]]:
-    """Ask the forget clients for a model's outputs, and return the losses of their members and non-members."""
+    """Ask the forget clients for the losses of their members and non-members."""
     inside, _ = outputs(federation, w, forget, MEMBERS)
     outside, _ = outputs(federation, w, forget, NONMEMBERS)
-    return {
-        i: (-signals.low_loss(inside[i]), -signals.low_loss(outside[i])) for i in forget if i in inside and i in outside
-    }
+    return {i: (inside[i].loss, outside[i].loss) for i in forget if i in inside and i in outside}

@@ -1,7 +1,7 @@
 """LiRA and U-LiRA: likelihood-ratio membership attacks with many shadow models.
 
 Carlini, Chien, Nasr, Song, Terzis and Tramèr, "Membership inference attacks from first principles", 2022. For
-every sample, the scaled confidence (``signals.scaled``) of models that were trained with it is close to normal,
+every sample, the scaled confidence (``tasks.signals.scaled``) of models that were trained with it is close to normal,
 and so is that of models that were not; the score is the ratio of the audited model's likelihoods under the two.
 
 U-LiRA (Hayes, Shumailov, Triantafillou, Khalifa and Papernot, "Inexact unlearning needs more careful evaluations

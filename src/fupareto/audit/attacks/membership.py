@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from fupareto.audit.attacks import roc, signals
+from fupareto.audit.attacks import roc
 from fupareto.audit.attacks.roc import Array, Scores
-from fupareto.audit.attacks.signals import Indices, Outputs
+from fupareto.tasks.signals import Indices, Signals
 
 FOLDS = 5
 FEWEST = 5  # samples a side that the learned attack needs
@@ -48,7 +48,7 @@ class Attacked:
         return replace(self, scores={**self.scores, name: scores}, results=results)
 
 
-def attack(member: Outputs, nonmember: Outputs, rng: np.random.Generator, balance: bool = True) -> Attacked:
+def attack(member: Signals, nonmember: Signals, rng: np.random.Generator, balance: bool = True) -> Attacked:
     """Attack one client: "confidence" (learned), "loss", "margin", "entropy".
 
     ``balance`` leaves out samples of the larger side at random until both are of the same size, as membership
@@ -60,13 +60,14 @@ def attack(member: Outputs, nonmember: Outputs, rng: np.random.Generator, balanc
     chosen = [np.sort(rng.permutation(size)[:most]).astype(np.int64) for size in sizes]
     member, nonmember = member.take(chosen[0]), nonmember.take(chosen[1])
     found = Attacked(chosen[0], chosen[1], {}, {})._with("confidence", learned(member, nonmember, rng), rng)
-    for name, score in signals.SCORES.items():
-        found = found._with(name, Scores(score(member), score(nonmember)), rng)
+    inside, outside = member.scores(), nonmember.scores()
+    for name in inside:
+        found = found._with(name, Scores(inside[name], outside[name]), rng)
     return found
 
 
-def learned(member: Outputs, nonmember: Outputs, rng: np.random.Generator) -> Scores:
-    """Return held-out scores of a logistic regression on the sorted softmax, without any label.
+def learned(member: Signals, nonmember: Signals, rng: np.random.Generator) -> Scores:
+    """Return held-out scores of a logistic regression on the sorted outputs, without any label.
 
     Its inputs are ``asinh(log p)``. Probabilities themselves are all but constant in a model that is sure of
     everything, and the attack would not see what it is looking for: on a small network that learned 200 digits by
@@ -87,7 +88,7 @@ def learned(member: Outputs, nonmember: Outputs, rng: np.random.Generator) -> Sc
     if smaller < FEWEST:
         return Scores(np.empty(0), np.empty(0))
     folds = min(FOLDS, smaller // 2)
-    sides = [np.arcsinh(signals.log_confidences(outputs)) for outputs in (member, nonmember)]
+    sides = [np.arcsinh(seen.outputs) for seen in (member, nonmember)]
     parts = [rng.permutation(np.arange(len(side)) % folds) for side in sides]
     scores = [np.empty(len(side)) for side in sides]
     for fold in range(folds):

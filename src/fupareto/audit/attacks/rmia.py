@@ -8,7 +8,7 @@ over reference models, and that ratio with the ratios of samples z from the popu
 import numpy as np
 
 from fupareto.audit.attacks.roc import Array
-from fupareto.audit.attacks.signals import Indices
+from fupareto.tasks.signals import Indices
 
 LEAST = 1e-100  # smaller probabilities count as this one, so that ratios of two of them are 1
 

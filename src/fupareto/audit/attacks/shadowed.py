@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fupareto.audit.attacks import lira, rmia, signals
+from fupareto.audit.attacks import lira, rmia
 from fupareto.audit.attacks.membership import Attacked
 from fupareto.audit.attacks.outputs import MEMBERS, NONMEMBERS, outputs
 from fupareto.audit.attacks.roc import Array
@@ -49,7 +49,7 @@ class View:
 
 
 def views(federation: Federation, models: Iterable[Tensor], forget: Sequence[str]) -> dict[str, View]:
-    """Ask the forget clients for models' outputs on their samples; a client that is ever missing is left out."""
+    """Ask the forget clients for signals of models on their samples; a client that is ever missing is left out."""
     rows: dict[str, list[tuple[Array, Array]]] = {i: [] for i in forget}
     members, count = {}, 0
     for count, w in enumerate(models, 1):  # noqa: B007  (how many there were is needed)
@@ -57,7 +57,7 @@ def views(federation: Federation, models: Iterable[Tensor], forget: Sequence[str
         outside, _ = outputs(federation, w, forget, NONMEMBERS)
         for i in inside.keys() & outside.keys():
             members[i] = len(inside[i])
-            both = [(signals.probability(o), signals.scaled(o)) for o in (inside[i], outside[i])]
+            both = [(o.probability, o.scaled) for o in (inside[i], outside[i])]
             rows[i].append((np.concatenate([b[0] for b in both]), np.concatenate([b[1] for b in both])))
     return {
         i: View(members[i], np.stack([r[0] for r in found]), np.stack([r[1] for r in found]))

@@ -7,7 +7,7 @@ from fupareto.federation.questions.fedau import TrainHead
 from fupareto.federation.questions.fededitor import Edit
 from fupareto.federation.questions.fupga import TrainWithin
 from fupareto.federation.questions.gradients import Gradient, LossAndGradient, Losses, PseudoGradient, TrialLosses
-from fupareto.federation.questions.measuring import Evaluate, Evaluated, Predict, Predicted
+from fupareto.federation.questions.measuring import Compare, Compared, Evaluate, Evaluated, Signalled, Signals
 from fupareto.federation.questions.ridge import Summed, Sums
 from fupareto.federation.questions.training import Train, Trained
 
@@ -17,6 +17,8 @@ __all__ = [
     "Answer",
     "Attest",
     "Attested",
+    "Compare",
+    "Compared",
     "Digest",
     "Digested",
     "Edit",
@@ -26,10 +28,10 @@ __all__ = [
     "Gradient",
     "LossAndGradient",
     "Losses",
-    "Predict",
-    "Predicted",
     "PseudoGradient",
     "Question",
+    "Signalled",
+    "Signals",
     "Summed",
     "Sums",
     "Train",

@@ -6,14 +6,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fupareto import parameters
-from fupareto.federation.local import batches
 from fupareto.federation.questions.base import Answer, Question
 from fupareto.federation.questions.digest import digest
 from fupareto.federation.request import Splits
+from fupareto.tasks.samples import samples_of
 
 
 @dataclass(frozen=True)
@@ -67,14 +66,15 @@ class Attest(Question):
         return None if found["nonce"] == self.nonce else "answered another question"
 
 
-def _measured(module: nn.Module, held: tuple[Tensor, Tensor]) -> tuple[Any, Any]:
-    """Return, per sample, whether the model is right, and its loss."""
-    right, losses = [], []
+def _measured(module: nn.Module, held: Any) -> tuple[Any, Any]:
+    """Return, per sample, whether the model is right (the share of its decisions that is), and its loss."""
+    samples, right, losses = samples_of(held), [], []
     with torch.no_grad():
-        for x, y, _ in batches(*held):
-            outputs = module(x)
-            right.append((outputs.argmax(1) == y).double().cpu())
-            losses.append(F.cross_entropy(outputs, y, reduction="none").double().cpu())
+        for batch in samples.batches():
+            outputs = samples.outputs(module, batch)
+            found = samples.task.decisions(outputs, batch.targets)
+            right.append(found.mean((found.logits.argmax(1) == found.labels).double()).cpu())
+            losses.append(samples.task.objective(outputs, batch.targets).double().cpu())
     return torch.cat(right).numpy(), torch.cat(losses).numpy()
 
 

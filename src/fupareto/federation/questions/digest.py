@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fupareto.federation.questions.base import Answer, Question
 from fupareto.federation.request import Splits
+from fupareto.tasks.samples import Held, Redrawn, samples_of
 
 OWN = (("clean", "train"), ("test",))  # the data as the client owns them, without trigger, and its test data
 
@@ -43,8 +44,15 @@ def digest(splits: Splits) -> str:
     for names in OWN:
         name = next((name for name in names if name in splits), None)
         if name is not None:
-            _add(found, names[-1], splits[name])
+            _add(found, names[-1], _parts(splits[name]))
     return found.hexdigest()
+
+
+def _parts(given: Any) -> Any:
+    """Return the inputs and targets of a split; batch by batch where a function makes the batches."""
+    samples = samples_of(given)
+    still = samples.still if isinstance(samples, Redrawn) else samples
+    return (still.inputs, still.held) if isinstance(still, Held) else [batch[:2] for batch in still.batches(1)]
 
 
 def _add(found: Any, name: str, held: Any) -> None:

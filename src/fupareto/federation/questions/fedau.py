@@ -48,7 +48,7 @@ class TrainHead(TrainingQuestion):
         wrong = wrong_labels(y, head.shape[0], self.label_seed, client)
         w = self.head.clone().requires_grad_()
         for _ in range(self.epochs):
-            for features, labels, _ in batches(seen, wrong, size=self.batch_size):
+            for features, labels in batches(seen, wrong, self.batch_size):
                 (gradient,) = torch.autograd.grad(F.cross_entropy(head.apply(features, w), labels), w)
                 w = (w - self.lr * gradient).detach().requires_grad_()
         return Trained(w.detach(), len(y))

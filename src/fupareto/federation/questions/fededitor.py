@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fupareto import parameters
-from fupareto.federation.local import batches, cut, features_of, logits_of, randomness
+from fupareto.federation.local import batches, features_of, outputs_of, randomness
 from fupareto.federation.questions.training import Trained, TrainingQuestion
 from fupareto.federation.request import Splits
 from fupareto.parameters import Layout
+from fupareto.tasks.samples import cut, samples_of
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Edit(TrainingQuestion):
         class; keeping is KL(reference || model) on held-out data.
         """
         (x, y), (held_x, held_y) = splits["train"], splits["test"]
-        reference = logits_of(self.reference, module, held_x)
+        reference = outputs_of(self.reference, module, samples_of(splits["test"]))
         assert reference is not None
         known, centroids = class_centroids(module, held_x, held_y)
         targets = nearest_wrong(features_of(module, x), y, known, centroids)
@@ -60,7 +61,7 @@ class Edit(TrainingQuestion):
         keeping = _endless(held_x, reference, self.batch_size)
         with randomness(module, "train", self.seed, client):
             for _ in range(self.epochs):
-                for batch_x, target, _ in batches(x, targets, size=self.batch_size) if len(x) else ():
+                for batch_x, target in batches(x, targets, self.batch_size) if len(x) else ():
                     loss = self._alignment(module, batch_x, target, centroids)
                     if self.keep:
                         loss = loss + _divergence(module, *next(keeping))

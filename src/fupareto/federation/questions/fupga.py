@@ -6,11 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from fupareto import parameters
-from fupareto.federation.local import batches, randomness
+from fupareto.federation.local import randomness
 from fupareto.federation.questions.training import Trained, TrainingQuestion
 from fupareto.federation.request import Splits
 from fupareto.parameters import Layout
 from fupareto.tasks.losses import Loss
+from fupareto.tasks.samples import samples_of
 
 
 @dataclass(frozen=True)
@@ -43,21 +44,23 @@ class TrainWithin(TrainingQuestion):
 
     def answer(self, module: nn.Module, splits: Splits, client: str) -> Trained:
         """Return the local model; after every step it is projected into the ball (eq. 6 of the FUPGA paper)."""
-        x, y = splits["train"]
+        samples = samples_of(splits["train"])
         layout = Layout.of(module)
         w, velocity = self.w.clone(), torch.zeros_like(self.w)
         with randomness(module, "train", self.seed, client):
             for _ in range(self.epochs):
-                for batch_x, batch_y, _ in batches(x, y, size=self.batch_size):
+                for batch in samples.batches(self.batch_size):
                     parameters.write(module, w)
                     module.zero_grad(set_to_none=True)
-                    self.loss(module(batch_x), batch_y).mean().backward()  # type: ignore[no-untyped-call]
+                    outputs = samples.outputs(module, batch)
+                    loss = samples.task.losses(self.loss, outputs, batch.targets).mean()
+                    loss.backward()  # type: ignore[no-untyped-call]
                     gradient = parameters.read_gradient(module, layout)
                     gradient *= min(1.0, self.clip / max(float(gradient.norm()), 1e-12))
                     velocity = self.momentum * velocity + gradient
                     w = into_ball(w - self.lr * velocity, self.center, self.radius)
         module.zero_grad(set_to_none=True)
-        return Trained(w, len(y))
+        return Trained(w, len(samples))
 
 
 def into_ball(w: Tensor, center: Tensor, radius: float) -> Tensor:

@@ -8,12 +8,13 @@ import numpy as np
 from torch import Tensor, nn
 
 from fupareto import parameters
-from fupareto.federation.local import batches, descend, logits_of, mean_loss, randomness
+from fupareto.federation.local import descend, mean_loss, outputs_of, randomness
 from fupareto.federation.questions.base import Answer, Question, flaw_of_vector
 from fupareto.federation.questions.schema import Count, Numbers
 from fupareto.federation.request import Splits
 from fupareto.parameters import Layout
 from fupareto.tasks.losses import Loss
+from fupareto.tasks.samples import samples_of
 
 ROUNDING = 1e-3  # by which rounding may take a loss below its lowest value
 
@@ -68,14 +69,15 @@ class Gradient(GradientQuestion):
 
     def answer(self, module: nn.Module, splits: Splits, client: str) -> LossAndGradient:
         """Return the mean loss over the training data and its gradient."""
-        x, y = splits["train"]
-        reference = logits_of(self.reference, module, x)
+        samples = samples_of(splits["train"])
+        reference, task = outputs_of(self.reference, module, samples), samples.task
         parameters.write(module, self.w)
         module.zero_grad(set_to_none=True)
         total = 0.0
         with randomness(module, self.mode, self.seed, client):
-            for batch_x, batch_y, batch_r in batches(x, y, reference):
-                loss = self.loss(module(batch_x), batch_y, batch_r).sum() / len(y)
+            for batch in samples.batches(reference=reference):
+                outputs = task.forward(module, batch.inputs)
+                loss = task.losses(self.loss, outputs, batch.targets, batch.reference).sum() / len(samples)
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += loss.item()
         gradient = parameters.read_gradient(module, Layout.of(module))
@@ -109,13 +111,13 @@ class PseudoGradient(GradientQuestion):
 
     def answer(self, module: nn.Module, splits: Splits, client: str) -> LossAndGradient:
         """Return the loss before local SGD, and the pseudo-gradient."""
-        x, y = splits["train"]
-        reference = logits_of(self.reference, module, x)
+        samples = samples_of(splits["train"])
+        reference = outputs_of(self.reference, module, samples)
         parameters.write(module, self.w)
         with randomness(module, self.mode, self.seed, client):
-            loss = mean_loss(module, x, y, reference, self.loss)
+            loss = mean_loss(module, samples, reference, self.loss)
         with randomness(module, "train", self.seed, client, "epochs"):
-            steps = descend(module, x, y, reference, self)
+            steps = descend(module, samples, reference, self, client)
         gradient = (self.w - parameters.read(module)) / self.lr
         gradient[Layout.of(module).trainable :] = 0.0
         return LossAndGradient(loss=loss, gradient=gradient, steps=steps)
@@ -152,12 +154,12 @@ class TrialLosses(Question):
 
     def answer(self, module: nn.Module, splits: Splits, client: str) -> Losses:
         """Return the mean loss over the training data at every trial step."""
-        x, y = splits["train"]
+        samples = samples_of(splits["train"])
         losses = []
         for step in self.steps:
             parameters.write(module, self.w - step * self.direction)
             with randomness(module, self.mode, self.seed, client):
-                losses.append(mean_loss(module, x, y, None, self.loss))
+                losses.append(mean_loss(module, samples, None, self.loss))
         return Losses(losses=tuple(losses))
 
     def flaw(self, answer: Losses, size: int) -> str | None:

@@ -6,11 +6,13 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from fupareto import parameters
-from fupareto.federation.local import descend, logits_of, randomness
+from fupareto.federation.local import descend, outputs_of, randomness
+from fupareto.federation.optimisers import Optimiser
 from fupareto.federation.questions.base import Answer, Question, flaw_of_vector
 from fupareto.federation.questions.schema import Count
 from fupareto.federation.request import Splits
 from fupareto.tasks.losses import Loss
+from fupareto.tasks.samples import samples_of
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class TrainingQuestion(Question, abstract=True):
 
 @dataclass(frozen=True)
 class Train(TrainingQuestion):
-    """Train locally by plain SGD over consecutive batches, without shuffling.
+    """Train locally; by default by plain SGD over consecutive batches, without shuffling.
 
     Attributes:
         w: The model to train from (parameters,).
@@ -50,6 +52,11 @@ class Train(TrainingQuestion):
         batch_size: Batch size.
         seed: Seed of random operations such as dropout.
         reference: Reference model, for losses that use one.
+        optimizer: "sgd", "adam" or "adamw"; its state starts anew with every question.
+        momentum: Momentum of SGD.
+        weight_decay: Weight decay.
+        clip: Largest norm of a batch's gradient; None for any.
+        shuffle: Whether the samples are put in a new random order for every epoch.
     """
 
     w: Tensor
@@ -59,12 +66,18 @@ class Train(TrainingQuestion):
     batch_size: int
     seed: int
     reference: Tensor | None = None
+    optimizer: str = "sgd"
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip: float | None = None
+    shuffle: bool = False
 
     def answer(self, module: nn.Module, splits: Splits, client: str) -> Trained:
         """Return the trained local model."""
-        x, y = splits["train"]
-        reference = logits_of(self.reference, module, x)
+        samples = samples_of(splits["train"])
+        reference = outputs_of(self.reference, module, samples)
+        optimiser = Optimiser(self.optimizer, self.momentum, self.weight_decay, self.clip, self.shuffle)
         parameters.write(module, self.w)
         with randomness(module, "train", self.seed, client):
-            descend(module, x, y, reference, self)
-        return Trained(w=parameters.read(module), size=len(y))
+            descend(module, samples, reference, self, client, optimiser)
+        return Trained(w=parameters.read(module), size=len(samples))

@@ -6,7 +6,7 @@ from typing import Any
 
 from fupareto.report.comparison import sections as comparison
 from fupareto.report.markup import Safe, join, tag
-from fupareto.report.page import attacks, audit, lasting, record, sections
+from fupareto.report.page import attacks, audit, lasting, record, sections, task
 from fupareto.report.view import RunView
 from fupareto.tally import words
 
@@ -16,6 +16,7 @@ Sections = tuple[tuple[str, str, Callable[[Any], Safe | None]], ...]
 SECTIONS: Sections = (
     ("verdict", "Audit", audit.verdict),
     ("stages", "Models", sections.stages),
+    ("task", "Task", task.measures),
     ("trajectory", "Trajectory", sections.trajectory),
     ("convergence", "Convergence", sections.convergence),
     ("clients", "Clients", sections.clients),

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import logit
 
-from fupareto.audit.attacks import signals
-from fupareto.audit.attacks.signals import Array, Outputs
+from fupareto.tasks import signals
+from fupareto.tasks.signals import Array, Outputs
 
 PER_SAMPLE = [signals.low_loss, signals.probability, signals.margin, signals.low_entropy, signals.scaled]
 

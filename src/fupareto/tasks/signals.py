@@ -1,13 +1,10 @@
-"""Membership scores: from logits and labels to one number per sample.
+"""What attacks and comparisons see of a model's outputs: numbers per sample that a client computes from its own data.
 
-Every score here is higher for samples that the model is likely to have been trained on. All of them depend on
-differences of logits only and stay finite, however sure the model is: logits beyond 1e30 count as 1e30, and a
-row with NaN counts as a row of equal logits.
+Formulas are stable where the obvious ones are not: models that memorised their data are told apart by losses far below
+1e-16. Everything is computed in float64.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +12,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 LARGEST = 1e30
+FIRST = 10  # sorted outputs that are shown
 
 
 @dataclass(frozen=True)
@@ -89,9 +87,55 @@ def low_entropy(outputs: Outputs) -> Array:
     return np.asarray((np.exp(log_p) * log_p).sum(axis=1), np.float64)
 
 
-SCORES: Mapping[str, Callable[[Outputs], Array]] = MappingProxyType(
-    {"loss": low_loss, "margin": margin, "entropy": low_entropy}
-)
+@dataclass(frozen=True)
+class Signals:
+    """What an attack may see of every sample: no label, no input.
+
+    Attributes:
+        loss: Loss of the sample (samples,).
+        margin: By how much the right answer leads (samples,).
+        entropy: Entropy of the outputs as probabilities (samples,).
+        scaled: log(p / (1 - p)) of the right answer's probability p (samples,).
+        outputs: The first ten logarithms of probabilities, from most to least likely (samples, at most 10).
+    """
+
+    loss: Array
+    margin: Array
+    entropy: Array
+    scaled: Array
+    outputs: Array
+
+    def __len__(self) -> int:
+        return len(self.loss)
+
+    def take(self, which: Indices) -> "Signals":
+        """Return the samples at these places."""
+        return Signals(**{name: values[which] for name, values in vars(self).items()})
+
+    @property
+    def probability(self) -> Array:
+        """Return the probability of the right answer."""
+        return np.exp(-self.loss)
+
+    def scores(self) -> dict[str, Array]:
+        """Return scores that are higher for members, by the name of the attack."""
+        return {"loss": -self.loss, "margin": self.margin, "entropy": -self.entropy}
+
+
+def of(outputs: Outputs) -> Signals:
+    """Return the signals of one decision per sample."""
+    return Signals(
+        loss=-low_loss(outputs),
+        margin=margin(outputs),
+        entropy=-low_entropy(outputs),
+        scaled=scaled(outputs),
+        outputs=log_confidences(outputs)[:, :FIRST],
+    )
+
+
+def joined(parts: list[Signals]) -> Signals:
+    """Return the signals of several batches as one."""
+    return Signals(**{name: np.concatenate([vars(part)[name] for part in parts]) for name in vars(parts[0])})
 
 
 def _clean(outputs: Outputs) -> Array:

@@ -1,0 +1,48 @@
+"""The tables of docs/tasks.md say what the result files hold."""
+
+import json
+from collections.abc import Callable
+from statistics import fmean, pstdev
+from typing import Any
+
+from .markdown import ROOT
+
+NAMES = {
+    "classes": "digits, `classes`",
+    "text": "text, `classes`",
+    "binary": "breast cancer, `binary`",
+    "labels": "digits, `labels`",
+    "numbers": "diabetes, `numbers`",
+    "tokens": "standard library, `tokens`",
+}
+Get = Callable[[dict[str, Any]], dict[str, Any]]
+MODELS: tuple[Get, ...] = (
+    lambda run: run["initial"],
+    lambda run: run["methods"]["fupareto"],
+    lambda run: run["methods"]["renew"],
+    lambda run: run["retrained"],
+)
+
+
+def test_what_is_forgotten_by_task() -> None:
+    page = (ROOT / "docs" / "tasks.md").read_text()
+    tasks = json.loads((ROOT / "results" / "tasks.json").read_text())["tasks"]
+    assert set(tasks) == set(NAMES)
+    for task, name in NAMES.items():
+        assert [run["seed"] for run in tasks[task]] == [0, 1, 2]
+        cells = [name]
+        for key, digits in (("asr", 2), ("r_acc", 3)):
+            for get in MODELS:
+                values = [get(run)[key] for run in tasks[task]]
+                cells.append(f"{fmean(values):.{digits}f} ± {pstdev(values):.{digits}f}")
+        assert f"| {' | '.join(cells)} |" in page, task
+
+
+def test_what_a_language_model_forgets() -> None:
+    page = (ROOT / "docs" / "tasks.md").read_text()
+    seeds = json.loads((ROOT / "results" / "language-model.json").read_text())
+    assert list(seeds) == ["0", "1", "2"]
+    for measure in seeds["0"]["before"]:
+        digits = 1 if "perplexity" in measure else 2
+        cells = [f"{fmean(run[model][measure] for run in seeds.values()):.{digits}f}" for model in seeds["0"]]
+        assert f"| {measure} | {' | '.join(cells)} |" in page
