@@ -38,7 +38,10 @@ def verify(
     ] = None,
     audit: Annotated[bool, typer.Option("--audit", help="Measure the models again and compare the numbers.")] = False,
     replay: Annotated[
-        str | None, typer.Option(help="Rounds to compute again from their recorded states, e.g. 17,93, or all.")
+        str | None,
+        typer.Option(
+            help="Rounds to compute again: e.g. 17,93, all whose states are kept (all), or every one (every)."
+        ),
     ] = None,
     tolerance: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Allowed difference of fractions when measured again.")
