@@ -101,6 +101,15 @@ def test_what_is_refused(trained: Path, tmp_path: Path) -> None:
         ledger.add({"clients": ["a"]}, TODAY + timedelta(days=9), TODAY + timedelta(days=30))
     with pytest.raises(UserError, match="before the day on which"):
         ledger.add({"clients": ["a"]}, TODAY, TODAY - timedelta(days=1))
+    for mistyped in (date(1066, 10, 14), TODAY - timedelta(days=4000)):
+        with pytest.raises(UserError, match="more than ten years"):
+            ledger.add({"clients": ["a"]}, mistyped, mistyped)
+    with pytest.raises(UserError, match="more than ten years"):
+        ledger.add({"clients": ["a"]}, TODAY, TODAY + timedelta(days=9999))
+    with pytest.raises(UserError, match="names nothing to forget"):
+        ledger.add({"clients": []}, TODAY, TODAY)
+    with pytest.raises(UserError, match="there is no row -1"):
+        ledger.add({"clients": [], "samples": {"b": [3, -1]}}, TODAY, TODAY)
     with pytest.raises(UserError, match="there is no request 1"):
         ledger.request(1)
     how = answering.with_federation(federation())
@@ -166,6 +175,47 @@ def test_a_signed_ledger_stays_signed_by_operators(trained: Path, tmp_path: Path
                 refused()
     assert (ledger.path / "ledger.jsonl").read_bytes() == before
     assert not (ledger.path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "cut", ["answering.remeasured", "answering.certify", "evidence.issue.sign", "evidence.ledger.put"]
+)
+def test_an_answer_that_was_killed_is_continued(
+    trained: Path, tmp_path: Path, cut: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys.make("operator", tmp_path)
+    signer = keys.signer(tmp_path / "operator.key")
+    ledger = answering.begin(tmp_path / "ledger", trained, signer)
+    how = answering.with_federation(federation(), "retrain", signer, dormancy=0)
+    ledger.add({"clients": ["a"]}, TODAY, TODAY, signer)
+    before = ledger.head
+
+    def killed(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(f"fupareto.{cut}", killed)
+        answering.answer(ledger, [1], how)
+    assert ledger.head == before
+    made = answering.answer(ledger, [1], how)
+    against = Against(trusted=keys.trusted(tmp_path / "operator.pub"), ledger=ledger.path, head=ledger.head)
+    found = verify(ledger.certificate_of(made), against=against)
+    assert [f.text for f in found if f.level == "failed"] == []
+    assert any(f.text == "Signed by operator." for f in found)
+    assert len(ledger.answers) == 1
+
+
+def test_a_ledger_without_its_last_newline_is_continued(trained: Path, tmp_path: Path) -> None:
+    ledger = answering.begin(tmp_path / "ledger", trained)
+    asked(ledger, "a")
+    path = ledger.path / "ledger.jsonl"
+    path.write_bytes(path.read_bytes()[:-1])
+    asked(ledger, "b")
+    assert ledger.flaw() is None
+    assert path.read_bytes().count(b"\n") == 3
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(UserError, match="entry 3 is cut off or damaged"):
+        Ledger.open(ledger.path)
 
 
 @pytest.mark.parametrize("numbers", [[7], [1, 1], [2], [[1]], "1", [True]])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -84,6 +85,8 @@ def _against(trusted: Path | None, ledger: Path | None, head: str | None, limits
     from fupareto.audit.thresholds import Thresholds
 
     chosen = parse.options(limits, "--threshold")
+    if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head := head.strip().lower()):
+        raise UserError(f"--head takes the SHA-256 of an entry, 64 hexadecimal digits, not {head!r}")
     return evidence.Against(
         trusted=evidence.trusted(trusted) if trusted else None,
         ledger=ledger,

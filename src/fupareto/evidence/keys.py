@@ -99,8 +99,6 @@ def make(name: str, folder: Path, passphrase: str = "") -> tuple[Path, str]:
 def signer(path: Path) -> Signer:
     """Read a private key; the passphrase of a protected one is in the environment variable FUPARETO_PASSPHRASE."""
     data, secret = read(path), os.environ.get(PASSPHRASE, "").encode() or None
-    if path.stat().st_mode & 0o007:
-        raise UserError(f"everybody on this machine may use the private key {path}; first run: chmod 600 {path}")
     load = (
         serialization.load_ssh_private_key
         if b"BEGIN OPENSSH PRIVATE KEY" in data
@@ -116,6 +114,8 @@ def signer(path: Path) -> Signer:
         raise UserError(f"{path} is not a private key, or {PASSPHRASE} is not its passphrase") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise UserError(f"{path} is not an Ed25519 key; make one with: fupareto keys make operator")
+    if path.stat().st_mode & 0o007:
+        raise UserError(f"everybody on this machine may use the private key {path}; first run: chmod 600 {path}")
     return Signer(path.stem, key)
 
 

@@ -20,14 +20,16 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from fupareto import documents
 from fupareto.errors import UserError
 from fupareto.evidence.entries import FORMAT, MODELS, PAYLOAD, Asked, Entry, flaw, requests_of
 from fupareto.evidence.keys import CLIENT, Signer
-from fupareto.evidence.reading import canonical, parse, read, sha256
+from fupareto.evidence.reading import canonical, read, sha256
 from fupareto.evidence.signing import pae
 from fupareto.files import put
 
 FILE = "ledger.jsonl"
+LONGEST = timedelta(days=3660)  # between a request and now, or its deadline; longer ones are mistyped
 
 
 class Ledger:
@@ -49,8 +51,14 @@ class Ledger:
     @property
     def entries(self) -> list[Entry]:
         """All entries, in their order."""
-        lines = read(self.path / FILE).splitlines()
-        return [Entry(parse(self.path / FILE, line), sha256(line)) for line in lines]
+        found = []
+        for place, line in enumerate(read(self.path / FILE).splitlines(), 1):
+            try:
+                found.append(Entry(documents.parse_object(line, once=False), sha256(line)))
+            except ValueError as error:
+                text = f"entry {place} is cut off or damaged ({error}); restore the file from a copy"
+                raise UserError(text) from error
+        return found
 
     @property
     def head(self) -> str:
@@ -207,7 +215,13 @@ class Ledger:
             raise UserError(f"the entries of {self.path} are signed; name the key with --key, or in FUPARETO_KEY")
 
     def _check(self, request: Mapping[str, Any], received: date, deadline: date) -> None:
-        """Refuse a request that makes no sense for this federation."""
+        """Refuse a request that makes no sense for this federation: it could only be withdrawn, not taken back."""
+        if not any(request.get(kind) for kind in ("clients", "samples", "classes")):
+            raise UserError("the request names nothing to forget; name clients, samples or classes")
+        if wrong := [row for rows in request.get("samples", {}).values() for row in rows if row < 0]:
+            raise UserError(f"rows of samples are numbered from 0 on; there is no row {wrong[0]}")
+        if received < datetime.now(UTC).date() - LONGEST or deadline > received + LONGEST:
+            raise UserError(f"received on {received}, due on {deadline}: more than ten years; check the dates")
         if received > datetime.now(UTC).date() + timedelta(days=1):
             raise UserError(f"the request cannot have been received on {received}, which is in the future")
         if deadline < received:
@@ -239,7 +253,7 @@ class Ledger:
                 entry["signature"] = {"keyid": signer.id, "sig": base64.b64encode(signature).decode()}
             line = canonical(entry)
             try:
-                put(self.path / FILE, present + line + b"\n")
+                put(self.path / FILE, b"".join(one + b"\n" for one in (*present.splitlines(), line)))
             except OSError as error:
                 raise UserError(f"cannot write {self.path / FILE}: {error.strerror}; nothing was added") from error
         return Entry(json.loads(line), sha256(line))

@@ -9,7 +9,7 @@ from fupareto.evidence import models, schema
 from fupareto.evidence.entries import MODELS, Entry, combined
 from fupareto.evidence.findings import FAILED, NOT_CHECKED, OK, Finding
 from fupareto.evidence.keys import CLIENT, Trusted
-from fupareto.evidence.ledger import Ledger
+from fupareto.evidence.ledger import FILE, Ledger
 from fupareto.evidence.reading import sha256
 
 NO_LEDGER = Finding(
@@ -27,10 +27,11 @@ def position(
     if where is None:
         yield NO_LEDGER
         return
-    try:
-        ledger = Ledger.open(where)
-    except UserError as error:
-        yield Finding(FAILED, "ledger", f"{error}.")
+    ledger = Ledger(where)
+    if not (where / FILE).is_file():
+        raise UserError(f"{where} has no ledger; name the directory that holds {FILE}")
+    if wrong := ledger.flaw():
+        yield Finding(FAILED, "ledger", f"{where / FILE} is broken: {wrong}.")
         return
     yield from _whole(ledger, head)
     yield from _withdrawn(ledger)
