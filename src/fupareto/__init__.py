@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fupareto import flower
-    from fupareto.answering import verify
     from fupareto.api import audit, simulate, train, unlearn
     from fupareto.audit.checks import Thresholds
     from fupareto.errors import UserError
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from fupareto.result import Result
     from fupareto.tasks.losses import Loss
     from fupareto.tracking import Tracking
+    from fupareto.verification import verify
 
     __version__: str
 else:
@@ -42,7 +42,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "answering": ("verify",),
     "api": ("simulate", "train", "unlearn"),
     "audit.checks": ("Thresholds",),
     "errors": ("UserError",),
@@ -51,6 +50,7 @@ _HOMES = {
     "result": ("Result",),
     "tasks.losses": ("Loss",),
     "tracking": ("Tracking",),
+    "verification": ("verify",),
 }
 
 

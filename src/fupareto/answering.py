@@ -1,52 +1,30 @@
 """Answers to requests of a ledger: unlearn, audit, measure earlier requests again, certify, and append.
 
-The same for runs from experiment files, from Python and over Flower: what differs is in :class:`How`. Verification with
-the clients' data, receipts and the replay of rounds, for any federation.
+The same for runs from experiment files, from Python and over Flower: what differs is in :class:`How`.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from fupareto import api, evidence, parse
+from fupareto import api
 from fupareto.audit.intervals import exact
 from fupareto.audit.measure import measure
 from fupareto.errors import UserError
-from fupareto.evidence import (
-    FAILED,
-    NOT_CHECKED,
-    OK,
-    Against,
-    Finding,
-    Ledger,
-    certify,
-    models,
-    reading,
-    schema,
-    signing,
-)
+from fupareto.evidence import Ledger, certify, models, reading, schema
+from fupareto.evidence.entries import Asked, Entry, combined
 from fupareto.evidence.keys import Signer
-from fupareto.evidence.ledger import Asked, Entry, combined
 from fupareto.federation import Federation, Request
-from fupareto.federation.history import History
-from fupareto.federation.questions import Attest, Attested, Question
-from fupareto.federation.recording import WithHistory
 from fupareto.federation.request import VIRTUAL
 from fupareto.methods import Method
-from fupareto.methods.registry import find
-from fupareto.result import Result
-from fupareto.run import replay as replaying
 from fupareto.run.directory import Run
 from fupareto.run.start import start_from
 
 BACK = 0.05  # rise of the attack success rate, or of accuracy, up to which a forgotten request counts as held
 RUNS = "runs"
-SIGNED = "signed"
-LEVELS = {replaying.BITS: OK, replaying.CLOSE: OK, replaying.WRONG: FAILED, replaying.UNKNOWN: NOT_CHECKED}
 
 
 @dataclass(frozen=True)
@@ -117,13 +95,18 @@ def answer(ledger: Ledger, numbers: Sequence[int], how: How) -> Entry:
     Returns:
         The entry of the answer.
     """
-    asked = [ledger.request(number) for number in sorted(set(numbers))]
+    asked = ledger.open_requests(numbers)
     if not asked:
         raise UserError("name the requests to answer; see: fupareto requests list")
-    if done := [one.number for one in asked if one.answer]:
-        raise UserError(f"request {done[0]} is answered already; see: fupareto requests show {done[0]}")
+    ledger.check_signer(how.signer)  # before the work, not after it
+    with ledger.exclusive():
+        return _answered(ledger, asked, how)
+
+
+def _answered(ledger: Ledger, asked: Sequence[Asked], how: How) -> Entry:
     request = Request.from_json(combined(asked)).after(forgotten(ledger))
     out = ledger.path / RUNS / "-".join(str(one.number) for one in asked)
+    _check_begun(out, ledger.in_force)
     gone = [i for one in asked for i in one.gone]
     run = how.unlearn(ledger.run_of(ledger.in_force), out, request, gone)
     summary = run.summary
@@ -149,6 +132,15 @@ def answer(ledger: Ledger, numbers: Sequence[int], how: How) -> Entry:
     return ledger.answer(facts, how.signer)
 
 
+def _check_begun(out: Path, in_force: Entry) -> None:
+    """Refuse to continue an answer that was begun from another model than the one in force now."""
+    begun = out / "initial.safetensors"
+    if begun.is_file() and models.digests(begun)["weights"] != in_force["weights"]:
+        raise UserError(
+            f"{out} was begun from another model than the one that is in force now; move it away, and answer again"
+        )
+
+
 def _named(asked: Asked) -> dict[str, Any]:
     """Return how a certificate names a request of the ledger."""
     entry = asked.entry
@@ -167,9 +159,11 @@ def adopt(ledger: Ledger, model: Path, how: How, note: str = "") -> Entry:
     """
     file = model / f"{Run.open(model).summary['final']}.safetensors" if model.is_dir() else model
     weights = models.digests(file)["weights"]
-    found = remeasured(ledger, file, how)
-    facts = {"run": ledger.relative(model), "weights": weights, "note": note, "earlier": found}
-    return ledger.adopt(facts, how.signer)
+    ledger.check_signer(how.signer)
+    with ledger.exclusive():
+        found = remeasured(ledger, file, how)
+        facts = {"run": ledger.relative(model), "weights": weights, "note": note, "earlier": found}
+        return ledger.adopt(facts, how.signer)
 
 
 def forgotten(ledger: Ledger) -> Request:
@@ -209,8 +203,9 @@ def _compared(federation: Federation, w: Tensor, request: Request, then: Mapping
     held = {"asr": before["asr"], "forget_acc": before["forget_acc"]}
     result: dict[str, Any] = {"asr": now["asr"], "forget_acc": now["forget_acc"], "then": held}
     if now[key] is None or before[key] is None or any(i in missing for i in forget):
-        why = next((missing[i] for i in forget if i in missing), "there is nothing to compare with")
-        return {**result, "result": "unknown", "text": f"It could not be measured again: {why}."}
+        absent = (f"client {i.removesuffix(VIRTUAL)}: {missing[i]}" for i in forget if i in missing)
+        why = next(absent, "there is nothing to compare with")
+        return {**result, "result": "unknown", "text": f"It could not be measured again ({why})."}
     usual = 0.0 if marked else now["r_acc"] or 0.0  # what a model gets right that never saw the data
     limit = max(before[key], usual) + BACK
     samples = sum(now["clients"][i][count] for i in forget)
@@ -222,101 +217,3 @@ def _compared(federation: Federation, w: Tensor, request: Request, then: Mapping
     if low <= limit - BACK:
         return {**result, "result": "unknown", "text": f"It may have come back, with too few samples to say: {change}."}
     return {**result, "result": "back", "text": f"It has come back: {change}."}
-
-
-# With the clients' data -------------------------------------------------------------------------------------------
-
-
-def verify(
-    run: str | Path,
-    federation: Federation | None = None,
-    *,
-    replay: str = "",
-    against: Against | None = None,
-    tolerance: float = evidence.TOLERANCE,
-) -> list[Finding]:
-    """Check the certificate of a run from Python or over Flower; with its federation, measure and compute again.
-
-    Args:
-        run: The run directory, with its certificate.
-        federation: The clients of the run, undivided; None checks files, chain and signatures only.
-        replay: Rounds to compute again, such as "17,93" or "all"; empty for none.
-        against: Keys, a ledger and what else the verifier has.
-        tolerance: Allowed difference of fractions.
-
-    Returns:
-        The findings; none of them has the level "failed" if all is well.
-    """
-    path, against = Path(run), against or Against()
-    if federation is None:
-        return evidence.verify(path / "certificate.json", tolerance=tolerance, against=against)
-    result = Result.load(federation, path)
-    held = evidence.load(path / "certificate.json")["audit"] or {}
-    rounds = (held.get("dormancy") or {}).get("rounds", 0)
-    again = result.remeasure(thresholds=held.get("thresholds"), dormancy=rounds)
-    if replay:
-        against = replace(against, replayed=replayed(Run.open(path), result.outcome.federation, replay))
-    return evidence.verify(path / "certificate.json", again=again, tolerance=tolerance, against=against)
-
-
-def replayed(place: Run, federation: Federation, rounds: str) -> list[Finding]:
-    """Compute rounds of a run again, with its federation divided for its request, and return what was found.
-
-    Args:
-        place: The run.
-        federation: Its clients.
-        rounds: Numbers of rounds, separated by commas, or ``all`` for those whose states are kept.
-    """
-    try:
-        numbers = [] if rounds.strip() == "all" else [int(part) for part in parse.listed(rounds)]
-    except ValueError as error:
-        raise UserError(f"replay takes numbers of rounds, such as 17,93, or all, not {rounds!r}") from error
-    settings = dict(place.config["method"])
-    name = settings.pop("name")
-    if "method" in settings:  # a sequential run packs the states of its method
-        return [Finding(NOT_CHECKED, "method", "A run that forgot clients one after the other is not replayable.")]
-    trained = place.config.get("trained")
-    history = History.open(Path(trained) / "history") if trained else None
-    federation = federation if history is None else WithHistory(federation, history)
-    found = replaying.replay(place, find(name, settings), federation, numbers)
-    if not found:
-        return [Finding(NOT_CHECKED, "method", "No round's state was kept, so none is replayable.")]
-    return [Finding(LEVELS[one.result], f"round.{one.round}", f"Round {one.round}: {one.text}.") for one in found]
-
-
-def receipts(
-    result: Result, signers: Mapping[str, Signer] | None = None, clients: Sequence[str] = ()
-) -> dict[str, str]:
-    """Ask forget clients to measure the kept model on their own data, and add what they sign to the certificate.
-
-    Args:
-        result: A certified run, with its federation: ``Result.load(federation, run)``.
-        signers: Keys by client, where clients do not sign themselves, as in a simulation.
-        clients: Clients to ask; by default all forget clients.
-
-    Returns:
-        For each client that was asked, "signed", or why there is no receipt.
-    """
-    run = result.place.path
-    if run is None:
-        raise UserError("receipts need a run directory with a certificate; name one with out=")
-    certificate, data = schema.read_certificate(run / "certificate.json")
-    forget, w = result.outcome.sides[0], result.outcome.model(certificate["kept"]["stage"])
-    if w is None:
-        raise UserError(f"{run} has no {certificate['kept']['file']}")
-    clients = [i if i in forget else f"{i}{VIRTUAL}" for i in clients]
-    if unknown := [i.removesuffix(VIRTUAL) for i in clients if i not in forget]:
-        raise UserError(f"{unknown[0]!r} is not a forget client of {run}; it has {', '.join(forget)}")
-    questions: dict[str, Question] = {i: Attest(w, reading.sha256(data)) for i in clients or forget}
-    answers, missing = result.outcome.federation.answers(questions)
-    envelopes, found = [], dict(missing)
-    for i, answer in answers.items():
-        assert isinstance(answer, Attested)
-        signed = json.loads(answer.envelope) if answer.envelope else None
-        if signed is None and (signer := (signers or {}).get(i.removesuffix(VIRTUAL))) is not None:
-            signed = signing.envelope(json.loads(answer.statement), signer)
-        found[i] = "the client has no key" if signed is None else SIGNED
-        envelopes += [] if signed is None else [signed]
-    if envelopes:
-        signing.add(run / "certificate.json", envelopes)
-    return found

@@ -24,7 +24,7 @@ from fupareto.result import Model, References, Result, began
 from fupareto.run import execute
 from fupareto.run.execute import Progress, Settings
 from fupareto.run.loop import Watch
-from fupareto.run.start import Start
+from fupareto.run.start import Start, origin
 from fupareto.tasks import Task, task_of
 from fupareto.tasks.samples import Collate
 from fupareto.versions import versions
@@ -282,7 +282,8 @@ def _settings(
         "method": {"name": label, **dataclasses.asdict(method)},
         "seed": seed,
         "training": dataclasses.asdict(start.training) if start.training else None,
-        "trained": str(start.source) if start.source else None,
+        "ridge": {"ridge": start.ridge.ridge} if start.ridge else None,
+        "trained": origin(start.source, place),
         "versions": known,
     }
     facts = {"name": place.name if place else "", "method": label, "dataset": "yours", "model": "yours"}

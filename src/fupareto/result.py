@@ -262,17 +262,18 @@ class Result:
             if not 1 <= len(given) <= len(PLACES):
                 raise UserError(f"reference takes one retrained model, or a list of two, not {len(given)}")
             return run.comparison([_as_place(one) for one in given], known)
-        notes = (UNKNOWN,) if retrain and known is None else ()
+        notes = (UNKNOWN,) if retrain and known is None and run.ridge is None else ()
         if notes:
             known = FedAvg()
             warnings.warn(UNKNOWN, stacklevel=3)
-        made = [self._retrained(run, known, number) for number in range(retrain) if known]
+        made = [self._retrained(run, known, number) for number in range(retrain)]
         return dataclasses.replace(run.comparison([*made, *run.earlier(retrain)], known), notes=notes)
 
-    def _retrained(self, run: Answered, training: FedAvg, number: int) -> Place:
+    def _retrained(self, run: Answered, training: FedAvg | None, number: int) -> Place:
         """Retrain, and make the summary, which marks the run of the retrained model as finished."""
         outcome = run.retrain(training, number)
-        Result(outcome, self.request, retraining_seed(self.seed, number), retraining_facts(self.facts)).summary()
+        facts = retraining_facts(self.facts, outcome.place)
+        Result(outcome, self.request, retraining_seed(self.seed, number), facts).summary()
         return outcome.place
 
 

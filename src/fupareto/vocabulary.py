@@ -1,8 +1,20 @@
 """Names that several packages share: the stages of a run. This module does not import torch."""
 
+from typing import Any
+
 STAGES = ("initial", "unlearned", "recovered")  # the models that every run reports, in this order
 RETRAINED = "retrained"  # a model trained without the forgotten data, in an audit and as a directory of a run
 SECOND = "retrained-2"  # another one, from another seed
 LARGEST_SETTING = 10**9  # absolute value of any number in an experiment file, or among the options of a method
 MOST_KEPT = 10**5  # rounds that a history can have
 DATA_FILES = (".npz", ".csv")  # endings of the data files that a user brings
+
+
+def retrains(method: Any) -> bool:
+    """Return whether a method, as config.toml has it, trains a model again without the forgotten data.
+
+    That is retrain, or ridge with the sums of the retained clients asked for anew.
+    """
+    if not isinstance(method, dict):
+        return False
+    return method.get("name") == "retrain" or (method.get("name") == "ridge" and method.get("anew") is True)

@@ -62,7 +62,7 @@ def test_its_digest_is_that_of_everything_else(run: Path) -> None:
 def test_in_a_few_lines(run: Path) -> None:
     found = load(run / "certificate.json")
     words = describe(found)
-    assert "To be forgotten: clients ['a']" in words
+    assert "To be forgotten: clients a" in words
     assert found["kept"]["sha256"] in words
     assert found["verdict"] in words
     assert "\x1b" not in describe({**found, "verdict": "\x1b[32mall is well"})

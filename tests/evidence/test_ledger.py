@@ -1,6 +1,7 @@
 """The ledger: append-only, hash-chained; several requests answered together; what comes back is seen."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from fupareto.errors import UserError
 from fupareto.evidence import Ledger, keys, verify
 from fupareto.evidence.check import Against
 from fupareto.report.ledger import index, letters
+from fupareto.report.ledger.words import state
 
 CLIENTS = tuple("abcdef")
 TODAY = datetime.now(UTC).date()
@@ -99,6 +101,15 @@ def test_what_is_refused(trained: Path, tmp_path: Path) -> None:
         ledger.add({"clients": ["a"]}, TODAY + timedelta(days=9), TODAY + timedelta(days=30))
     with pytest.raises(UserError, match="before the day on which"):
         ledger.add({"clients": ["a"]}, TODAY, TODAY - timedelta(days=1))
+    for mistyped in (date(1066, 10, 14), TODAY - timedelta(days=4000)):
+        with pytest.raises(UserError, match="more than ten years"):
+            ledger.add({"clients": ["a"]}, mistyped, mistyped)
+    with pytest.raises(UserError, match="more than ten years"):
+        ledger.add({"clients": ["a"]}, TODAY, TODAY + timedelta(days=9999))
+    with pytest.raises(UserError, match="names nothing to forget"):
+        ledger.add({"clients": []}, TODAY, TODAY)
+    with pytest.raises(UserError, match="there is no row -1"):
+        ledger.add({"clients": [], "samples": {"b": [3, -1]}}, TODAY, TODAY)
     with pytest.raises(UserError, match="there is no request 1"):
         ledger.request(1)
     how = answering.with_federation(federation())
@@ -111,6 +122,142 @@ def test_what_is_refused(trained: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not answered yet"):
         letters.write(ledger, 1)
     assert [one.days_left(date.fromisoformat(one.entry["deadline"])) for one in ledger.requests] == [0, 0]
+
+
+def test_a_request_is_withdrawn_with_a_reason(trained: Path, tmp_path: Path) -> None:
+    ledger, how = answering.begin(tmp_path / "ledger", trained), answering.with_federation(federation(), "retrain")
+    asked(ledger, "a"), asked(ledger, "b"), asked(ledger, "b")
+    with pytest.raises(UserError, match="say why"):
+        ledger.withdraw(2, " ")
+    with pytest.raises(UserError, match="there is no request 4"):
+        ledger.withdraw(4, "a mistake")
+    before = ledger.head
+    gone = ledger.withdraw(2, "entered twice")
+    assert (gone.open, state(gone, TODAY)) == (False, f"withdrawn on {TODAY}")
+    assert before in [entry.sha256 for entry in ledger.entries]  # nothing was taken away
+    assert [one.number for one in ledger.requests if one.open] == [1, 3]
+    for refused in (lambda: ledger.withdraw(2, "again"), lambda: answering.answer(ledger, [1, 2], how)):
+        with pytest.raises(UserError, match="request 2 is withdrawn"):
+            refused()
+    with pytest.raises(UserError, match="was withdrawn"):
+        letters.write(ledger, 2)
+    page = index.render(ledger, TODAY)
+    assert "3 requests to 6 clients: 2 open, 0 answered, 1 withdrawn" in page
+    assert "entered twice" in page
+    assert ledger.in_force.kind == "opened"
+    made = answering.answer(ledger, [1], how)
+    with pytest.raises(UserError, match="request 1 is answered already"):
+        ledger.withdraw(1, "too late")
+    found = verify(ledger.certificate_of(made), against=Against(ledger=ledger.path))
+    assert [f.text for f in found if f.about == "withdrawn"] == [f"Request 2 was withdrawn on {TODAY}: entered twice."]
+
+
+def test_a_signed_ledger_stays_signed_by_operators(trained: Path, tmp_path: Path) -> None:
+    """An entry cannot be taken back, so one that would fail every verification is not written."""
+    for name in ("operator", "deputy", "client-a"):
+        keys.make(name, tmp_path)
+    operator, deputy, client = (keys.signer(tmp_path / f"{name}.key") for name in ("operator", "deputy", "client-a"))
+    with pytest.raises(UserError, match="is that of a client"):
+        answering.begin(tmp_path / "ledger", trained, client)
+    ledger = answering.begin(tmp_path / "ledger", trained, operator)
+    dates = TODAY, TODAY + timedelta(days=30)
+    ledger.add({"clients": ["a"]}, *dates, deputy)
+    before = (ledger.path / "ledger.jsonl").read_bytes()
+    for signer, why in ((None, "are signed; name the key"), (client, "is that of a client")):
+        how = answering.with_federation(federation(), "retrain", signer)
+        for refused in (
+            lambda signer=signer: ledger.add({"clients": ["b"]}, *dates, signer),
+            lambda signer=signer: ledger.withdraw(1, "a mistake", signer),
+            lambda how=how: answering.answer(ledger, [1], how),
+            lambda how=how: answering.adopt(ledger, trained, how),
+        ):
+            with pytest.raises(UserError, match=why):
+                refused()
+    assert (ledger.path / "ledger.jsonl").read_bytes() == before
+    assert not (ledger.path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "cut", ["answering.remeasured", "answering.certify", "evidence.issue.sign", "evidence.ledger.put"]
+)
+def test_an_answer_that_was_killed_is_continued(
+    trained: Path, tmp_path: Path, cut: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys.make("operator", tmp_path)
+    signer = keys.signer(tmp_path / "operator.key")
+    ledger = answering.begin(tmp_path / "ledger", trained, signer)
+    how = answering.with_federation(federation(), "retrain", signer, dormancy=0)
+    ledger.add({"clients": ["a"]}, TODAY, TODAY, signer)
+    before = ledger.head
+
+    def killed(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"fupareto.{cut}", killed)
+        with pytest.raises(KeyboardInterrupt):
+            answering.answer(ledger, [1], how)
+    assert ledger.head == before
+    made = answering.answer(ledger, [1], how)
+    against = Against(trusted=keys.trusted(tmp_path / "operator.pub"), ledger=ledger.path, head=ledger.head)
+    found = verify(ledger.certificate_of(made), against=against)
+    assert [f.text for f in found if f.level == "failed"] == []
+    assert any(f.text == "Signed by operator." for f in found)
+    assert len(ledger.answers) == 1
+
+
+def test_a_ledger_without_its_last_newline_is_continued(trained: Path, tmp_path: Path) -> None:
+    ledger = answering.begin(tmp_path / "ledger", trained)
+    asked(ledger, "a")
+    path = ledger.path / "ledger.jsonl"
+    path.write_bytes(path.read_bytes()[:-1])
+    asked(ledger, "b")
+    assert ledger.flaw() is None
+    assert path.read_bytes().count(b"\n") == 3
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(UserError, match="entry 3 is cut off or damaged"):
+        Ledger.open(ledger.path)
+
+
+@pytest.mark.parametrize("numbers", [[7], [1, 1], [2], [[1]], "1", [True]])
+def test_entries_about_requests_that_are_not_open_are_a_flaw(trained: Path, tmp_path: Path, numbers: object) -> None:
+    ledger = answering.begin(tmp_path / "ledger", trained)
+    asked(ledger, "a"), asked(ledger, "b")
+    ledger.withdraw(2, "a mistake")
+    if numbers == [1, 1]:
+        ledger._append("withdrawal", lambda: {"number": 1, "reason": "a mistake"}, None)
+    facts = dict.fromkeys(("run", "certificate", "weights", "status", "verdict"), "x")
+    ledger._append("answer", lambda: {**facts, "requests": numbers}, None)
+    assert "is about a request that does not exist" in (ledger.flaw() or "")
+
+
+def test_two_at_once(trained: Path, tmp_path: Path) -> None:
+    """Requests that are added at once get numbers of their own; answers wait for each other."""
+    ledger = answering.begin(tmp_path / "ledger", trained)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: asked(Ledger(ledger.path), "a"), range(24)))
+    assert ledger.flaw() is None
+    assert [one.number for one in ledger.requests] == list(range(1, 25))
+    how = answering.with_federation(federation(), "retrain")
+    with ledger.exclusive():
+        for refused in (
+            lambda: answering.answer(Ledger(ledger.path), [1], how),
+            lambda: answering.adopt(Ledger(ledger.path), trained, how),
+            lambda: Ledger(ledger.path).withdraw(2, "a mistake"),
+        ):
+            with pytest.raises(UserError, match="another process is changing"):
+                refused()
+    assert not (ledger.path / "runs").exists()
+
+
+def test_an_answer_begun_from_another_model_is_not_continued(trained: Path, tmp_path: Path) -> None:
+    engine, ledger = federation(), answering.begin(tmp_path / "ledger", trained)
+    how = answering.with_federation(engine, "retrain", dormancy=0)
+    asked(ledger, "a"), asked(ledger, "b")
+    fupareto.unlearn(engine, trained, ["b"], "retrain", out=ledger.path / "runs/2")  # begun, and cut off
+    answering.answer(ledger, [1], how)
+    with pytest.raises(UserError, match="begun from another model than the one that is in force"):
+        answering.answer(ledger, [2], how)
 
 
 @pytest.fixture(scope="module")

@@ -37,6 +37,15 @@ def test_a_private_key_is_for_its_owner_alone(operator: keys.Signer, tmp_path: P
             keys.make(name, tmp_path / "keys")
 
 
+def test_a_private_key_that_everybody_may_read_is_refused(tmp_path: Path) -> None:
+    keys.make("operator", tmp_path)
+    (tmp_path / "operator.key").chmod(0o644)
+    with pytest.raises(UserError, match="chmod 600"):
+        keys.signer(tmp_path / "operator.key")
+    (tmp_path / "operator.key").chmod(0o440)  # as services get it
+    assert keys.signer(tmp_path / "operator.key").name == "operator"
+
+
 def test_a_protected_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys.make("safe", tmp_path, "a long secret")
     monkeypatch.delenv(keys.PASSPHRASE, raising=False)

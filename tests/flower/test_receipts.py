@@ -8,7 +8,7 @@ import safetensors.torch
 
 import fupareto
 from federation.worlds import clients, plain, start
-from fupareto import answering
+from fupareto import verification
 from fupareto.evidence import Against, certify, keys, reading, signing, verify
 from fupareto.flower import FlowerFederation, nodes
 from fupareto.flower.server import serve
@@ -35,7 +35,7 @@ def test_receipts_travel_as_records(tmp_path: Path) -> None:
     flower = FlowerFederation(grid, plain(), clients=6, timeout=5.0, patience=0.0)
     result = fupareto.unlearn(flower, start(), ["c1", "c4"], METHOD, out=tmp_path / "run", attack=True)
     certificate = certify(tmp_path / "run", signer=keys.signer(tmp_path / "keys/operator.key"))
-    assert answering.receipts(result) == {"c1": "signed", "c4": "the client has no key"}
+    assert verification.receipts(result) == {"c1": "signed", "c4": "the client has no key"}
     trusted = keys.trusted(tmp_path / "keys")
     found = {f.about: f.level for f in verify(certificate, against=Against(trusted=trusted))}
     assert (found["signature"], found["receipt.c1"]) == ("ok", "ok")

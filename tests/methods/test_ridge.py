@@ -1,5 +1,7 @@
 """A ridge head forgets exactly: it equals the head that the retained clients train alone, and a closed form."""
 
+import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,10 @@ from numpy.typing import NDArray
 import fupareto
 from fupareto import parameters
 from fupareto.errors import UserError
+from fupareto.evidence import certify, verify
 from fupareto.federation.simulated import SimulatedFederation
 from fupareto.methods.ridge import Ridge
+from fupareto.run.directory import Run
 
 NAMES = "abcde"
 
@@ -106,6 +110,35 @@ def test_samples(trained: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(head(result, "unlearned"), closed_form(NAMES, 1.0, rows), atol=1e-5)
     second = fupareto.unlearn(federation(), tmp_path / "rows", ["c"], Ridge())
     np.testing.assert_allclose(head(second, "unlearned"), closed_form("abde", 1.0, rows), atol=1e-5)
+
+
+def test_the_audit_compares_with_a_ridge_that_is_trained_anew(trained: Path, tmp_path: Path) -> None:
+    """Not with FedAvg: a ridge head that the retained clients train is what forgetting must equal."""
+    result = fupareto.unlearn(federation(), trained, ["b"], Ridge(), out=tmp_path / "run")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # how it was trained is known
+        found = result.audit(retrain=1)
+    made = Run.open(tmp_path / "run/retrained")
+    assert made.config["method"] == {"name": "ridge", "ridge": 1.0, "anew": True}
+    assert made.summary["method"] == "ridge"
+    again = fupareto.Result.load(federation(), tmp_path / "run/retrained")
+    np.testing.assert_allclose(head(again, "unlearned"), closed_form("acde", 1.0), atol=1e-5)
+    kept, alone = result.outcome.model("unlearned"), again.outcome.model("unlearned")
+    assert kept is not None
+    assert alone is not None
+    assert torch.equal(kept, alone)
+    assert found["retrained"]
+    path = certify(tmp_path / "run")
+    assert [f.text for f in verify(path) if f.level == "failed"] == []  # equal to the kept model, as it must be
+
+
+def test_another_method_is_compared_with_a_ridge_too(trained: Path, tmp_path: Path) -> None:
+    result = fupareto.unlearn(federation(), trained, ["b"], fupareto.FUPareto(rounds=1), out=tmp_path / "run")
+    result.audit(retrain=1)
+    assert Run.open(tmp_path / "run/retrained").config["method"]["name"] == "ridge"
+    path = certify(tmp_path / "run")
+    shutil.copy(tmp_path / "run/unlearned.safetensors", tmp_path / "run/retrained/unlearned.safetensors")
+    assert any(f.about == "retrained" and f.level == "failed" for f in verify(path))
 
 
 def test_what_it_needs(trained: Path) -> None:

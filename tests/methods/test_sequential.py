@@ -90,6 +90,17 @@ def test_whoever_was_forgotten_is_never_asked_again() -> None:
     ]
 
 
+def test_whoever_an_earlier_request_forgot_is_never_asked() -> None:
+    """Nor retained again: what it had taught would come back."""
+    federation = Spy(clients())
+    method = Sequential(FedOSD(rounds=1, recovery_rounds=1, batch_size=4), 2)
+    state = method.init(federation, blobs.trained(), Request(("0", "1"), left=("3",)))
+    while not state.done:
+        state = method.step(federation, state)
+    assert federation.who() == {"0", "1", "2"}
+    assert state.retained == ("2",)
+
+
 def test_the_order_is_the_requests_and_it_matters() -> None:
     method = Sequential(METHODS[1], 2)
     one, two = walk(method, Spy(clients()), ("2", "0")), walk(method, Spy(clients()), ("0", "2"))

@@ -49,8 +49,9 @@ keys_app.command("make")(keys.make)
 keys_app.command("show")(keys.show)
 app.add_typer(keys_app, name="keys")
 requests_app = typer.Typer(help="Keep the ledger of erasure requests, and answer them.", no_args_is_help=True)
-for command in (requests.open_, requests.add, requests.list_, requests.show, requests.answer, requests.adopt):
+for command in (requests.open_, requests.add, requests.list_, requests.show, requests.withdraw, requests.answer):
     requests_app.command(command.__name__.rstrip("_"))(command)
+requests_app.command("adopt")(requests.adopt)
 requests_app.command("letter")(requests.letter)
 app.add_typer(requests_app, name="requests")
 

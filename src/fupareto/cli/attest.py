@@ -16,11 +16,11 @@ def attest(
     root: Root = None,
 ) -> None:
     """Measure the model to keep on a leaving client's own data, and add its signed receipt to the certificate."""
-    from fupareto import answering, experiment
+    from fupareto import experiment, verification
     from fupareto.evidence import keys, signing
 
     signer = keys.signer(key)
-    found = answering.receipts(experiment.stored(run, root), {client: signer}, [client])
-    if reasons := [text for text in found.values() if text != answering.SIGNED]:
+    found = verification.receipts(experiment.stored(run, root), {client: signer}, [client])
+    if reasons := [text for text in found.values() if text != verification.SIGNED]:
         raise UserError(f"client {client!r} gave no receipt: {reasons[0]}")
     typer.echo(f"Receipt of client {client}: {signing.bundle_of(run / 'certificate.json')}")

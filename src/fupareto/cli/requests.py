@@ -14,7 +14,7 @@ from fupareto.errors import UserError
 
 if TYPE_CHECKING:
     from fupareto.evidence import Ledger
-    from fupareto.evidence.ledger import Asked
+    from fupareto.evidence.entries import Asked
 
 At = Annotated[Path, typer.Option("--ledger", envvar="FUPARETO_LEDGER", help="Directory of the ledger.")]
 PLACE = Path("ledger")
@@ -101,9 +101,26 @@ def show(
     typer.echo(f"Received {entry['received']}, to be answered by {entry['deadline']}: {_state(asked)}")
     if asked.answer is not None:
         typer.echo(f"{asked.answer['verdict']}\nCertificate: {book.certificate_of(asked.answer)}")
+    if asked.withdrawal is not None:
+        typer.echo(f"Reason: {asked.withdrawal['reason']}")
     for what, text in later.items():
         typer.echo(f"On the model of {what}: {text}")
     typer.echo(f"Entry: {entry.sha256}")
+
+
+def withdraw(
+    number: Annotated[int, typer.Argument(help="Number of an open request.")],
+    reason: Annotated[str, typer.Option(help="Why it is not to be answered, e.g. 'entered twice, see request 4'.")],
+    ledger: At = PLACE,
+    key: Key = None,
+) -> None:
+    """Withdraw an open request; it stays in the ledger, with the reason. To correct one, add it anew first."""
+    from fupareto import evidence
+
+    book = evidence.Ledger.open(ledger)
+    asked = book.withdraw(number, reason, evidence.signer(key) if key else None)
+    _index(book)
+    typer.echo(f"Request {number}: {_what(asked)}, {_state(asked)}\nHead: {book.head}")
 
 
 def answer(
@@ -128,7 +145,7 @@ def answer(
     from fupareto.run.directory import Run
 
     book = evidence.Ledger.open(ledger)
-    open_requests = [asked.number for asked in book.requests if asked.answer is None]
+    open_requests = [asked.number for asked in book.requests if asked.open]
     if not numbers and not open_requests:
         raise UserError(f"{ledger} has no open request; add one with: fupareto requests add")
     how = experiment.how(
@@ -244,12 +261,12 @@ def _verdict(asked: "Asked") -> str:
 
 
 def _facts(asked: "Asked") -> dict[str, Any]:
-    days = None if asked.answer is not None else asked.days_left(_today())
     return {
         **asked.entry.content,
         "sha256": asked.entry.sha256,
-        "days_left": days,
+        "days_left": asked.days_left(_today()) if asked.open else None,
         "answer": None if asked.answer is None else asked.answer.content,
+        "withdrawal": None if asked.withdrawal is None else asked.withdrawal.content,
     }
 
 

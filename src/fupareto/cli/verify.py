@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,7 +39,10 @@ def verify(
     ] = None,
     audit: Annotated[bool, typer.Option("--audit", help="Measure the models again and compare the numbers.")] = False,
     replay: Annotated[
-        str | None, typer.Option(help="Rounds to compute again from their recorded states, e.g. 17,93, or all.")
+        str | None,
+        typer.Option(
+            help="Rounds to compute again: e.g. 17,93, all whose states are kept (all), or every one (every)."
+        ),
     ] = None,
     tolerance: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Allowed difference of fractions when measured again.")
@@ -81,6 +85,8 @@ def _against(trusted: Path | None, ledger: Path | None, head: str | None, limits
     from fupareto.audit.thresholds import Thresholds
 
     chosen = parse.options(limits, "--threshold")
+    if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head := head.strip().lower()):
+        raise UserError(f"--head takes the SHA-256 of an entry, 64 hexadecimal digits, not {head!r}")
     return evidence.Against(
         trusted=evidence.trusted(trusted) if trusted else None,
         ledger=ledger,

@@ -18,7 +18,7 @@ from fupareto.errors import UserError
 from fupareto.evidence import models, purges
 from fupareto.run.directory import Run
 from fupareto.run.storage import CHECKPOINT, DOCUMENTS, MODELS
-from fupareto.vocabulary import RETRAINED, SECOND, STAGES
+from fupareto.vocabulary import RETRAINED, SECOND, STAGES, retrains
 
 CARRIES, NAMES, CLEAN = "carries", "names", "clean"
 OWN = {*DOCUMENTS, *MODELS, "manifest.json", "certificate.json", purges.FILE, "demo.json", ".lock"}
@@ -198,7 +198,7 @@ def _of(one: Found, requests: Mapping[str, Asked], settled: bool, starts: set[st
 
 
 def _retrains(one: Found) -> bool:
-    return str(one.config.get("method", {}).get("name", "")) == "retrain"
+    return retrains(one.config.get("method"))
 
 
 def _result(one: Found) -> str:

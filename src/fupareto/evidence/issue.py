@@ -1,6 +1,7 @@
 """Issue of certificates: drawn from the files of a finished run, checked, sealed, never replacing another one."""
 
 import hashlib
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -105,7 +106,9 @@ def _refuse_unfinished(run: "Run") -> None:
             f"Answer a request first: fupareto unlearn {shlex.quote(str(run.path))} --clients … --out …"
         )
     if not run.finished and kind == "unlearn":
-        words = [str(run.config.get("trained", "…")), "--out", str(run.path), "--resume"]
+        source = str(run.config.get("trained", "…"))
+        near = Path(os.path.normpath(run.path / source))
+        words = [str(near if near.is_dir() else source), "--out", str(run.path), "--resume"]
         raise UserError(
             f"{run.path} is not finished; finish it, with the options that it was started with: "
             f"fupareto unlearn {shlex.join(words)}"

@@ -114,6 +114,8 @@ def signer(path: Path) -> Signer:
         raise UserError(f"{path} is not a private key, or {PASSPHRASE} is not its passphrase") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise UserError(f"{path} is not an Ed25519 key; make one with: fupareto keys make operator")
+    if path.stat().st_mode & 0o007:
+        raise UserError(f"everybody on this machine may use the private key {path}; first run: chmod 600 {path}")
     return Signer(path.stem, key)
 
 

@@ -1,6 +1,6 @@
 """Ledger of erasure requests: a directory that belongs to one federation, append-only and hash-chained.
 
-    ledger.jsonl    one entry per line: opened, request, answer, model
+    ledger.jsonl    one entry per line: opened, request, withdrawal, answer, model (entries.py)
     runs/           the runs that answered, each with its certificate
     letters/        letters and records, written from the entries and the runs
     index.html      all requests and runs on one page
@@ -15,77 +15,21 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from fupareto import documents
 from fupareto.errors import UserError
-from fupareto.evidence.keys import Signer
-from fupareto.evidence.reading import canonical, parse, read, sha256
+from fupareto.evidence.entries import FORMAT, MODELS, PAYLOAD, Asked, Entry, flaw, requests_of
+from fupareto.evidence.keys import CLIENT, Signer
+from fupareto.evidence.reading import canonical, read, sha256
 from fupareto.evidence.signing import pae
 from fupareto.files import put
 
-FORMAT = 1
 FILE = "ledger.jsonl"
-PAYLOAD = "application/vnd.fupareto.ledger+json"
-KINDS = ("opened", "request", "answer", "model")
-NEEDED = {
-    "opened": ("run", "federation", "weights"),
-    "request": ("number", "received", "deadline", "request"),
-    "answer": ("requests", "run", "certificate", "weights", "status", "verdict"),
-    "model": ("run", "weights", "note"),
-}
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One line of the ledger.
-
-    Attributes:
-        content: The entry.
-        sha256: Digest of its line, by which the next one names it.
-    """
-
-    content: Mapping[str, Any]
-    sha256: str
-
-    @property
-    def kind(self) -> str:
-        """What the entry records: opened, request, answer or model."""
-        return str(self.content["kind"])
-
-    def __getitem__(self, key: str) -> Any:
-        return self.content[key]
-
-    def signed(self) -> tuple[bytes, bytes | None]:
-        """Return the bytes that a signature of the entry covers, and the signature; None without one."""
-        bare = {key: value for key, value in self.content.items() if key != "signature"}
-        held = self.content.get("signature")
-        return pae(PAYLOAD, canonical(bare)), base64.b64decode(held["sig"]) if held else None
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A request of the ledger, with its answer if there is one."""
-
-    entry: Entry
-    answer: Entry | None
-
-    @property
-    def number(self) -> int:
-        """Number of the request, from 1 on."""
-        return int(self.entry["number"])
-
-    @property
-    def gone(self) -> list[str]:
-        """Clients of the request that can no longer be reached."""
-        return list(self.entry.content.get("gone", ()))
-
-    def days_left(self, today: date) -> int:
-        """Return the days until the deadline; negative when it has passed."""
-        return (date.fromisoformat(self.entry["deadline"]) - today).days
+LONGEST = timedelta(days=3660)  # between a request and now, or its deadline; longer ones are mistyped
 
 
 class Ledger:
@@ -107,8 +51,14 @@ class Ledger:
     @property
     def entries(self) -> list[Entry]:
         """All entries, in their order."""
-        lines = read(self.path / FILE).splitlines()
-        return [Entry(parse(self.path / FILE, line), sha256(line)) for line in lines]
+        found = []
+        for place, line in enumerate(read(self.path / FILE).splitlines(), 1):
+            try:
+                found.append(Entry(documents.parse_object(line, once=False), sha256(line)))
+            except ValueError as error:
+                text = f"entry {place} is cut off or damaged ({error}); restore the file from a copy"
+                raise UserError(text) from error
+        return found
 
     @property
     def head(self) -> str:
@@ -116,27 +66,11 @@ class Ledger:
         return self.entries[-1].sha256
 
     def flaw(self) -> str | None:
-        """Return why the ledger cannot be trusted, or None: its links, numbers and times must fit."""
+        """Return why the ledger cannot be trusted, or None."""
         try:
-            entries = self.entries
+            return flaw(self.entries)
         except UserError as error:
             return str(error)
-        before: Entry | None = None
-        numbers = 0
-        for place, entry in enumerate(entries, 1):
-            held = entry.content
-            kind = held.get("kind")
-            if held.get("format") != FORMAT or kind not in KINDS or any(key not in held for key in NEEDED[kind]):
-                return f"entry {place} is not one of format {FORMAT}"
-            if held.get("previous") != (before.sha256 if before else None):
-                return f"entry {place} does not follow the one before it: a line was changed, removed or added"
-            if (kind == "opened") != (place == 1):
-                return f"entry {place} opens the ledger, which only the first one does"
-            numbers += kind == "request"
-            if kind == "request" and held["number"] != numbers:
-                return f"entry {place} is request {held['number']}, not {numbers}"
-            before = entry
-        return None if entries else "it has no entry"
 
     # Reading -----------------------------------------------------------------------------------------------------
 
@@ -148,9 +82,7 @@ class Ledger:
     @property
     def requests(self) -> list[Asked]:
         """All requests, in the order in which they came."""
-        entries = self.entries
-        answers = {number: e for e in entries if e.kind == "answer" for number in e["requests"]}
-        return [Asked(e, answers.get(e["number"])) for e in entries if e.kind == "request"]
+        return requests_of(self.entries)
 
     def request(self, number: int) -> Asked:
         """Return one request."""
@@ -167,7 +99,7 @@ class Ledger:
     @property
     def in_force(self) -> Entry:
         """The entry of the model that is in use now: the last answer, an adopted model, or the first one."""
-        return next(entry for entry in reversed(self.entries) if entry.kind != "request")
+        return next(entry for entry in reversed(self.entries) if entry.kind in MODELS)
 
     def run_of(self, entry: Entry) -> Path:
         """Return the path of the run, or model file, of an entry."""
@@ -201,7 +133,7 @@ class Ledger:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"cannot create the directory {path}: {error.strerror}") from error
-        ledger._append("opened", {"run": ledger.relative(run), **facts}, signer)
+        ledger._append("opened", lambda: {"run": ledger.relative(run), **facts}, signer)
         return ledger
 
     def relative(self, path: Path) -> str:
@@ -226,21 +158,70 @@ class Ledger:
             **more: ``reference`` (a case number), ``gone`` (clients that cannot be reached any more).
         """
         self._check(request, received, deadline)
-        number = len(self.requests) + 1
         dates = {"received": received.isoformat(), "deadline": deadline.isoformat()}
-        self._append("request", {"number": number, **dates, "request": dict(request), **more}, signer)
+        asked = {**dates, "request": dict(request), **more}
+        made = self._append("request", lambda: {"number": len(self.requests) + 1, **asked}, signer)
+        return Asked(made)
+
+    def withdraw(self, number: int, reason: str, signer: Signer | None = None) -> Asked:
+        """Append that an open request is not to be answered: its requester withdrew it, or it was entered wrongly.
+
+        Args:
+            number: Number of the request.
+            reason: Why, in words.
+            signer: Key of the operator.
+        """
+        if not reason.strip():
+            raise UserError("say why the request is withdrawn: --reason 'entered twice'")
+
+        def closed() -> dict[str, Any]:
+            self.open_requests([number])
+            return {"number": number, "reason": reason.strip()}
+
+        with self.exclusive():
+            self._append("withdrawal", closed, signer)
         return self.request(number)
 
+    def open_requests(self, numbers: Sequence[int]) -> list[Asked]:
+        """Return open requests by their numbers, in order; refuse one that is answered or withdrawn."""
+        asked = [self.request(number) for number in sorted(set(numbers))]
+        for one in asked:
+            if not one.open:
+                what = "answered already" if one.answer else "withdrawn"
+                raise UserError(f"request {one.number} is {what}; see: fupareto requests show {one.number}")
+        return asked
+
     def answer(self, facts: Mapping[str, Any], signer: Signer | None = None) -> Entry:
-        """Append the answer to one or more requests."""
-        return self._append("answer", facts, signer)
+        """Append the answer to one or more open requests."""
+
+        def made() -> Mapping[str, Any]:
+            self.open_requests(facts["requests"])
+            return facts
+
+        return self._append("answer", made, signer)
 
     def adopt(self, facts: Mapping[str, Any], signer: Signer | None = None) -> Entry:
         """Append that another model is in use from now on, for instance one that was trained further."""
-        return self._append("model", facts, signer)
+        return self._append("model", lambda: facts, signer)
+
+    def check_signer(self, signer: Signer | None) -> None:
+        """Refuse an entry without a signature in a ledger that is signed, and one that a client's key signs.
+
+        Nothing can be taken back, so such an entry would fail every later verification.
+        """
+        if signer is not None and signer.name.startswith(CLIENT):
+            raise UserError(f"the key {signer.name} is that of a client; a ledger is signed by an operator's key")
+        if signer is None and (self.path / FILE).is_file() and self.entries[0].content.get("signature"):
+            raise UserError(f"the entries of {self.path} are signed; name the key with --key, or in FUPARETO_KEY")
 
     def _check(self, request: Mapping[str, Any], received: date, deadline: date) -> None:
-        """Refuse a request that makes no sense for this federation."""
+        """Refuse a request that makes no sense for this federation: it could only be withdrawn, not taken back."""
+        if not any(request.get(kind) for kind in ("clients", "samples", "classes")):
+            raise UserError("the request names nothing to forget; name clients, samples or classes")
+        if wrong := [row for rows in request.get("samples", {}).values() for row in rows if row < 0]:
+            raise UserError(f"rows of samples are numbered from 0 on; there is no row {wrong[0]}")
+        if received < datetime.now(UTC).date() - LONGEST or deadline > received + LONGEST:
+            raise UserError(f"received on {received}, due on {deadline}: more than ten years; check the dates")
         if received > datetime.now(UTC).date() + timedelta(days=1):
             raise UserError(f"the request cannot have been received on {received}, which is in the future")
         if deadline < received:
@@ -252,53 +233,47 @@ class Ledger:
             if client in left:
                 raise UserError(f"client {client!r} was forgotten already; see: fupareto requests list")
 
-    def _append(self, kind: str, content: Mapping[str, Any], signer: Signer | None) -> Entry:
-        with self._locked():
+    def _append(self, kind: str, content: Callable[[], Mapping[str, Any]], signer: Signer | None) -> Entry:
+        """Append an entry; its content is made while nobody else writes."""
+        with self._locked(".lock"):
             present = read(self.path / FILE) if (self.path / FILE).is_file() else b""
             if present and (wrong := self.flaw()):
                 raise UserError(f"{self.path / FILE} is broken: {wrong}; nothing was added")
+            self.check_signer(signer)
             entry: dict[str, Any] = {
                 "format": FORMAT,
                 "kind": kind,
                 "at": datetime.now(UTC).isoformat(timespec="seconds"),
                 "nonce": secrets.token_hex(16),
                 "previous": sha256(present.splitlines()[-1]) if present else None,
-                **content,
+                **content(),
             }
             if signer is not None:
                 signature = signer.sign(pae(PAYLOAD, canonical(entry)))
                 entry["signature"] = {"keyid": signer.id, "sig": base64.b64encode(signature).decode()}
             line = canonical(entry)
             try:
-                put(self.path / FILE, present + line + b"\n")
+                put(self.path / FILE, b"".join(one + b"\n" for one in (*present.splitlines(), line)))
             except OSError as error:
                 raise UserError(f"cannot write {self.path / FILE}: {error.strerror}; nothing was added") from error
         return Entry(json.loads(line), sha256(line))
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Keep other processes from writing meanwhile."""
+    def exclusive(self) -> Iterator[None]:
+        """Refuse to begin while another process answers, withdraws or adopts: each depends on the model in force."""
+        with self._locked(".answering", wait=False):
+            yield
+
+    @contextlib.contextmanager
+    def _locked(self, name: str, wait: bool = True) -> Iterator[None]:
+        """Keep other processes out meanwhile; they wait, or are refused."""
         try:
-            file = (self.path / ".lock").open("w")
+            file = (self.path / name).open("w")
         except OSError as error:
             raise UserError(f"cannot write to {self.path}: {error.strerror}") from error
         with file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError as error:
+                raise UserError(f"another process is changing {self.path}; try again when it has ended") from error
             yield
-
-
-def combined(asked: Sequence[Asked]) -> dict[str, Any]:
-    """Return several requests as one, in the format of request.json; they must be of one kind."""
-    clients: list[str] = []
-    samples: dict[str, list[int]] = {}
-    classes: list[int] = []
-    for one in asked:
-        request = one.entry["request"]
-        clients += [i for i in request.get("clients", ()) if i not in clients]
-        for i, rows in request.get("samples", {}).items():
-            samples[i] = sorted({*samples.get(i, ()), *rows})
-        classes += [c for c in request.get("classes", ()) if c not in classes]
-    kinds = [name for name, what in (("clients", clients), ("samples", samples), ("classes", classes)) if what]
-    if len(kinds) > 1:
-        raise UserError(f"these requests name {' and '.join(kinds)}; answer requests of one kind together")
-    return {"clients": clients, "samples": samples, "classes": classes}

@@ -6,9 +6,10 @@ from typing import Any
 
 from fupareto.errors import UserError
 from fupareto.evidence import models, schema
+from fupareto.evidence.entries import MODELS, Entry, combined
 from fupareto.evidence.findings import FAILED, NOT_CHECKED, OK, Finding
 from fupareto.evidence.keys import CLIENT, Trusted
-from fupareto.evidence.ledger import Entry, Ledger, combined
+from fupareto.evidence.ledger import FILE, Ledger
 from fupareto.evidence.reading import sha256
 
 NO_LEDGER = Finding(
@@ -26,12 +27,14 @@ def position(
     if where is None:
         yield NO_LEDGER
         return
-    try:
-        ledger = Ledger.open(where)
-    except UserError as error:
-        yield Finding(FAILED, "ledger", f"{error}.")
+    ledger = Ledger(where)
+    if not (where / FILE).is_file():
+        raise UserError(f"{where} has no ledger; name the directory that holds {FILE}")
+    if wrong := ledger.flaw():
+        yield Finding(FAILED, "ledger", f"{where / FILE} is broken: {wrong}.")
         return
     yield from _whole(ledger, head)
+    yield from _withdrawn(ledger)
     if trusted is not None:
         yield from _signed(ledger, trusted)
     answers = ledger.answers
@@ -67,6 +70,14 @@ def _whole(ledger: Ledger, head: str | None) -> Iterator[Finding]:
     else:
         text = f"The ledger does not hold the entry {head}: entries were withheld, or it was written anew."
         yield Finding(FAILED, "head", text)
+
+
+def _withdrawn(ledger: Ledger) -> Iterator[Finding]:
+    """Name the requests that will not be answered; whether whoever asked agrees, no file can say."""
+    for one in ledger.requests:
+        if one.withdrawal is not None:
+            text = f"Request {one.number} was withdrawn on {one.withdrawal['at'][:10]}: {one.withdrawal['reason']}"
+            yield Finding(OK, "withdrawn", text if text.endswith(".") else f"{text}.")
 
 
 def _signed(ledger: Ledger, trusted: Trusted) -> Iterator[Finding]:
@@ -121,7 +132,7 @@ def deployed(path: Path, certificate: Mapping[str, Any], where: Path | None) -> 
             return Finding(FAILED, "model", f"{path} is the model from before the request: it has forgotten nothing.")
         return Finding(FAILED, "model", f"{path} is unknown: the certificate names neither its weights nor a part.")
     ledger = Ledger.open(where)
-    held = [(entry, _tensors(ledger, entry)) for entry in ledger.entries if entry.kind != "request"]
+    held = [(entry, _tensors(ledger, entry)) for entry in ledger.entries if entry.kind in MODELS]
     last = ledger.in_force
     for entry, tensors in reversed(held):
         if entry["weights"] != found["weights"] and not models.same_weights(found["tensors"], tensors):

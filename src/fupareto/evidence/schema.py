@@ -195,12 +195,22 @@ def prefix(summary: dict[str, Any]) -> str:
     return "" if summary["status"] == "complete" else UNVERIFIED
 
 
+NAMED = {
+    "clients": "clients",
+    "samples": "samples",
+    "classes": "classes",
+    "left": "forgotten before: clients",
+    "left_samples": "samples",
+    "left_classes": "classes",
+}
+
+
 def describe(certificate: dict[str, Any]) -> str:
     """Say in a few lines what a certificate is about."""
-    asked = {key: value for key, value in certificate["request"].items() if value and key != "received"}
+    asked = {key: value for key, value in certificate["request"].items() if value and key in NAMED}
     kept = certificate["kept"]
     lines = (
-        "To be forgotten: " + "; ".join(f"{key} {reprlib.repr(value)}" for key, value in asked.items()),
+        "To be forgotten: " + "; ".join(f"{NAMED[key]} {_named(value)}" for key, value in asked.items()),
         f"Requested: {_requested(certificate)}; certified: {certificate['created']}",
         f"Certificate {certificate['position']} of its chain; method {_method(certificate)}",
         f"Model to keep: {kept['file']}, SHA-256 {kept['sha256']}",
@@ -209,6 +219,13 @@ def describe(certificate: dict[str, Any]) -> str:
         with_tally(certificate["verdict"], tally_of(certificate["summary"], certificate["audit"])),
     )
     return "\n".join(map(word, lines))
+
+
+def _named(value: Any) -> str:
+    """Say which clients, rows by client, or classes a request names."""
+    if isinstance(value, dict):
+        return ", ".join(f"{reprlib.repr(rows)[1:-1]} of client {i}" for i, rows in list(value.items())[:6])
+    return ", ".join(map(str, value[:20])) + (", …" if len(value) > 20 else "") if isinstance(value, list) else "?"
 
 
 def _identified(membership: Any) -> list[str]:

@@ -13,10 +13,12 @@ from fupareto.experiment.setting import federation, reachable, stored_experiment
 from fupareto.experiment.shadows import make
 from fupareto.experiment.unlearn import answer
 from fupareto.federation import Request
+from fupareto.methods.ridge import Ridge
 from fupareto.result import Result
 from fupareto.run.directory import Run, refuse_certified
 from fupareto.run.execute import Progress, no_progress, silent
 from fupareto.run.reference import PLACES, retraining_seed
+from fupareto.vocabulary import retrains
 
 
 def audit(place: Run, root: Path | None = None, **options: Any) -> dict[str, Any]:
@@ -116,13 +118,14 @@ def retrain_into(
     weights = place.load_model("initial")
     if weights is None:
         raise UserError(f"{place.path} has no initial.safetensors, with which a retrained model is compared")
+    ridge = experiment.train.method == "ridge"
     answer(
         experiment,
         weights,
         out,
         request=request,
-        chosen="retrain",
-        options={"rounds": experiment.train.rounds},
+        chosen="ridge" if ridge else "retrain",
+        options={"ridge": Ridge.ridge, "anew": True} if ridge else {"rounds": experiment.train.rounds},
         measure_every=10,
         resume=True,
         root=root,
@@ -147,10 +150,10 @@ def _checked(path: Path, request: Request, experiment: Experiment, wanted: bool)
         return None
     made = Run.open(path)
     if (
-        made.config.get("method", {}).get("name") != "retrain"
+        not retrains(made.config.get("method"))
         or not made.finished
         or Request.from_json(made.request) != request
         or stored_experiment(made) != experiment
     ):
-        raise UserError(f"{path} is not a finished run of the method retrain for the same request and experiment")
+        raise UserError(f"{path} is not a finished run of a retraining for the same request and experiment")
     return path

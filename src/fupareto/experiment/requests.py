@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fupareto.answering import How, replayed
+from fupareto.answering import How
 from fupareto.evidence import Finding, Ledger
 from fupareto.evidence.keys import Signer
 from fupareto.experiment.audit import examine
@@ -14,6 +14,7 @@ from fupareto.federation import Federation, Request
 from fupareto.result import Result
 from fupareto.run.directory import Run
 from fupareto.run.execute import Progress, no_progress
+from fupareto.verification import replayed
 
 
 def how(
@@ -70,7 +71,7 @@ def replay(run: Path, rounds: str, root: Path | None = None) -> list[Finding]:
 
     Args:
         run: The run directory.
-        rounds: Numbers of rounds, separated by commas, or ``all`` for those whose states are kept.
+        rounds: Numbers of rounds, separated by commas, ``all`` for those whose states are kept, or ``every``.
         root: Directory of the data sets.
     """
     result = stored(run, root)

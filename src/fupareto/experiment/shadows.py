@@ -35,6 +35,7 @@ from fupareto.federation import Request, SimulatedFederation
 from fupareto.methods.registry import find, kind
 from fupareto.run.directory import Run
 from fupareto.run.execute import Progress, no_progress, silent
+from fupareto.run.start import trained_of
 from fupareto.run.storage import Storage
 
 DEFAULT = {2: 4, 3: 64}  # tier -> number of shadow models
@@ -124,8 +125,7 @@ class Shadows:
         self.place, self.root = place, root
         self.experiment = stored_experiment(place)
         self.request = {k: v for k, v in place.request.items() if k != "received"}
-        parent = place.config.get("trained")
-        shared = Path(parent) if parent and Run.begun(Path(parent)) else place.path
+        shared = trained_of(place) or place.path
         asked = hashlib.sha256(json.dumps(self.request, sort_keys=True).encode()).hexdigest()[:12]
         self.trained, self.forgotten = shared / "shadows" / asked, place.path / "shadows"
 
@@ -181,11 +181,10 @@ class Shadows:
             return say(f"Shadow models: all {len(wanted)} already exist.")
         answering = sum(which == "forgotten" for which, _ in todo)
         training = len(todo) - answering
-        parent = Path(self.place.config.get("trained", ""))
-        known = Run.begun(parent) and Run.open(parent).finished
+        parent = trained_of(self.place)
         text = f"Shadow models: {training} to train in {self.experiment.train.rounds} rounds each"
         text += f", {answering} to unlearn" if answering else ""
-        if known:
+        if parent is not None and Run.open(parent).finished:
             cores = os.cpu_count() or 1
             alone = training * Run.open(parent).summary["cost"]["seconds"]
             alone += answering * self.place.summary["cost"]["seconds"]

@@ -24,6 +24,7 @@ from fupareto.methods.sequential import Sequential
 from fupareto.result import Model, began
 from fupareto.run.directory import Run
 from fupareto.run.execute import Progress, Settings, no_progress, silent
+from fupareto.run.start import origin
 from fupareto.versions import versions
 
 
@@ -129,7 +130,7 @@ def answer(
         "kind": "unlearn",
         "experiment": experiment.model_dump(),
         "method": {"name": chosen, **dataclasses.asdict(method)},
-        "trained": str(start.source) if start.source else None,
+        "trained": origin(start.source, out),
         "versions": versions(),
         **({"gone": list(gone)} if gone else {}),
         **({} if seed is None else {"seed": seed}),

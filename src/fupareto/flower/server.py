@@ -9,7 +9,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
-from fupareto import answering, api, evidence, parse
+from fupareto import api, evidence, parse, verification
 from fupareto.audit.checks import CLOSING
 from fupareto.errors import UserError
 from fupareto.flower.engine import FlowerFederation
@@ -121,7 +121,7 @@ def _certify(order: Order, result: api.Result, out: Path) -> None:
     signer = evidence.signer(Path(order.key)) if order.key else None
     path = evidence.certify(out, previous=Path(order.previous) if order.previous else None, signer=signer)
     log.info("fupareto: certificate %s", path)
-    for client, text in answering.receipts(result).items():
+    for client, text in verification.receipts(result).items():
         log.info("fupareto: receipt of client %s: %s", client, text)
 
 

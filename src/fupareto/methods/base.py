@@ -36,6 +36,7 @@ class State:
         phase: What the last round did, in a word.
         done: Whether the method has finished.
         record: Details of the last round, for the run directory.
+        started: Number of finished rounds when the current part of the method began: renewal, improvement, recovery.
     """
 
     w: Tensor
@@ -47,6 +48,7 @@ class State:
     phase: str = ""
     done: bool = False
     record: dict[str, Any] = field(default_factory=dict)
+    started: int = 0
 
     def stream(self, *names: str) -> int:
         """Return the seed of a named random stream for this round."""

@@ -7,7 +7,8 @@ trained alone: equal to retraining, to rounding. That holds as far as the featur
 data either: use one that was made elsewhere, or a random one.
 
 Training records the sums by client (``record=["ridge"]``, which ``fupareto train`` adds by itself), so a client that is
-gone can be forgotten. A client of which samples are forgotten sends the sums of its other samples.
+gone can be forgotten. A client of which samples are forgotten sends the sums of its other samples. With ``anew`` all
+retained clients send theirs again, and no record is used: that is retraining, with which an audit compares.
 
 Storage: (features + 1)(features + 1 + classes) numbers per client. Communication: one model down, these numbers up.
 """
@@ -43,6 +44,7 @@ class Ridge(Method):
     history: ClassVar[str] = "ridge"
 
     ridge: float = 1.0  # weight of the penalty on the squares of the last layer
+    anew: bool = False  # ask the retained clients for their sums, instead of using recorded ones: retraining
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,9 +62,10 @@ class Ridge(Method):
         if request is None:
             return RidgeState(w=w0, forget=(), retained=federation.ids, seed=seed, stage="initial", anew=federation.ids)
         forget, retained = self.sides(federation, request)
-        self.recorded(federation)
+        if not self.anew:
+            self.recorded(federation)
         parted = {i.removesuffix(VIRTUAL) for i in forget} | set(request.left_samples)
-        anew = tuple(i for i in retained if i in parted or request.left_classes)
+        anew = tuple(i for i in retained if self.anew or i in parted or request.left_classes)
         return RidgeState(w=w0, forget=forget, retained=retained, seed=seed, anew=anew)
 
     def rows(self, forget: int, retained: int) -> int:
@@ -84,7 +87,7 @@ class Ridge(Method):
                 continue
             gram += sums[0].cpu()
             moments += sums[1].cpu()
-        exact = state.stage == "initial" or not self.recorded(federation).plan.continued
+        exact = state.stage == "initial" or self.anew or not self.recorded(federation).plan.continued
         record = {"lr": 0.0, "step": 1.0, "missing": unheard, "exact": exact}
         if not gram.any():
             return state.after("solve", {**record, "step": None, "exact": False}, done=True)

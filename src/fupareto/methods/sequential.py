@@ -22,6 +22,7 @@ class SequentialState(State):
     """State of a sequential method."""
 
     turn: int = 0  # position of the current client in the request
+    asked: dict[str, Any] = field(default_factory=dict)  # the request, with what earlier ones forgot
     inner: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8))  # bytes of the method's state
 
 
@@ -50,8 +51,16 @@ class Sequential(Method):
             raise NotApplicable("sequential unlearning needs a request for clients, not for samples or classes")
         forget = request.clients  # in the order of the request
         retained = request.sides(federation.ids)[1]
-        inner, *_ = (self._begin(federation, w0, forget, turn, seed) for turn in range(len(forget)))  # check all
-        return SequentialState(w=w0, forget=forget, retained=retained, seed=seed, stage=inner.stage, inner=_pack(inner))
+        inner, *_ = (self._begin(federation, w0, request, turn, seed) for turn in range(len(forget)))  # check all
+        return SequentialState(
+            w=w0,
+            forget=forget,
+            retained=retained,
+            seed=seed,
+            stage=inner.stage,
+            asked=request.to_json(),
+            inner=_pack(inner),
+        )
 
     def rows(self, forget: int, retained: int) -> int:
         """Count the vectors of the method for one client, and copies of its packed state."""
@@ -72,7 +81,7 @@ class Sequential(Method):
             turn += 1
             done = turn == len(state.forget)
             if not done:
-                inner = self._begin(federation, w, state.forget, turn, state.seed)
+                inner = self._begin(federation, w, Request.from_json(state.asked), turn, state.seed)
         return state.after(phase, record, w=w, done=done, turn=turn, stage=inner.stage, inner=_pack(inner))
 
     def stored(self, state: SequentialState) -> SequentialState:
@@ -88,9 +97,11 @@ class Sequential(Method):
         inner, missing = self.method.restored(federation, held, unlearned)
         return dataclasses.replace(state, inner=_pack(inner)), missing
 
-    def _begin(self, federation: Federation, w: Tensor, clients: tuple[str, ...], turn: int, seed: int) -> Any:
-        request = Request((clients[turn],), left=clients[:turn])
-        return self.method.init(federation, w, request, derive(seed, "request", turn) if turn else seed)
+    def _begin(self, federation: Federation, w: Tensor, request: Request, turn: int, seed: int) -> Any:
+        """Return the method's state for one client; those before it, and those of earlier requests, have left."""
+        left = (*request.left, *request.clients[:turn])
+        one = dataclasses.replace(request, clients=(request.clients[turn],), left=left)
+        return self.method.init(federation, w, one, derive(seed, "request", turn) if turn else seed)
 
     def _unpack(self, inner: Tensor) -> Any:
         cls = self.method.state

@@ -25,7 +25,6 @@ class StagedState(State):
     """State of a method with two stages."""
 
     w0: Tensor = field(default_factory=lambda: torch.empty(0))  # the model before unlearning
-    started: int = 0  # the round in which recovery began
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ FORMAT = 2
 T = TypeVar("T")
 READABLE = (1, FORMAT)  # runs of format 1 have no manifest, and their checkpoints are not sealed
 BEFORE_CONFIG = {"training", "request.json", manifest.FILE, lock.FILE, "demo.json"}  # may exist without config.toml
-ORIGIN = ("versions", "trained", "training")  # entries of config.toml in which a resumed run may differ
+ORIGIN = ("versions", "trained", "training", "ridge")  # entries of config.toml in which a resumed run may differ
 
 
 class Run(Records):
@@ -87,7 +87,7 @@ class Run(Records):
     def make(cls, path: Path, config: Mapping[str, Any], request: Mapping[str, Any] | None, resume: bool) -> "Run":
         """Create the directory, or with ``resume`` open an existing one, whose configuration and request must match.
 
-        The entries ``versions``, ``trained`` and ``training`` of the configuration may differ.
+        The entries ``versions``, ``trained``, ``training`` and ``ridge`` of the configuration may differ.
         """
         if not (resume and cls.begun(path)):
             return cls.create(path, config, request)
@@ -160,15 +160,15 @@ class Run(Records):
         """Return whether the run is finished: its summary.json exists."""
         return (self.path / "summary.json").is_file()
 
-    def save_replay(self, round_: int, state: Any, after: Tensor) -> None:
-        """Keep the state before a round, and the model after it, for a replay."""
+    def save_replay(self, round_: int, before: Any, after: Any) -> None:
+        """Keep the states before and after a round for a replay."""
         name = f"replay/{round_:05}"
-        sealed = seal.seal(serial.to_bytes(state, sha256=seal.BLANK))
         with self.locked():
             self._mkdir(self.path / "replay")
             try:
-                files.put(self.path / f"{name}.safetensors", sealed)
-                files.put(self.path / f"{name}.after.safetensors", seal.sealed({"w": after}))
+                for suffix, state in (("", before), (".after", after)):
+                    sealed = seal.seal(serial.to_bytes(state, sha256=seal.BLANK))
+                    files.put(self.path / f"{name}{suffix}.safetensors", sealed)
             except OSError as error:
                 raise self._not_written(name, error) from error
 
@@ -176,16 +176,18 @@ class Run(Records):
         """Return whether the state before a round was kept."""
         return (self.path / f"replay/{round_:05}.after.safetensors").is_file()
 
-    def load_replay(self, round_: int, cls: type[T]) -> tuple[T, Tensor]:
-        """Return the state before a round, and the model after it."""
-        name = f"replay/{round_:05}"
+    def load_replay(self, round_: int, cls: type[T]) -> tuple[T, T]:
+        """Return the states before and after a round."""
+        before, after = (self._state(f"replay/{round_:05}{suffix}.safetensors", cls) for suffix in ("", ".after"))
+        return before, after
+
+    def _state(self, name: str, cls: type[T]) -> T:
         try:
-            data = self._read(f"{name}.safetensors", None)
+            data = self._read(name, None)
             seal.check(data)
-            state = serial.from_bytes({cls.__name__: cls}, data)
-            return state, seal.unsealed(self._read(f"{name}.after.safetensors", None))["w"]
-        except (ValueError, KeyError, safetensors.SafetensorError) as error:
-            raise UserError(f"the state {self.path / name}.safetensors is damaged: {error}") from error
+            return serial.from_bytes({cls.__name__: cls}, data)
+        except ValueError as error:
+            raise UserError(f"the state {self.path / name} is damaged: {error}") from error
 
     # Models and results ------------------------------------------------------------------------------------------
 

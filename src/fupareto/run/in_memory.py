@@ -53,7 +53,7 @@ class MemoryRun:
         """Return None; a run in memory has no checkpoints."""
         return None
 
-    def save_replay(self, round_: int, state: Any, after: Tensor) -> None:
+    def save_replay(self, round_: int, before: Any, after: Any) -> None:
         """Do nothing; a run in memory cannot be replayed."""
 
     def save_model(self, stage: str, tensors: Mapping[str, Tensor]) -> None:

@@ -95,11 +95,12 @@ def run(
                 place.save_model("initial", federation.layout.named(w0))
             place.save_state(method.stored(state))
         rounds = _Rounds(method, KeepingAnswers(federation), place, answered(place.rounds()), missing)
+        keeper = replay.Keeper(method, place) if sides[0] and request is not None else None
         while not state.done:
             before, stage = state, state.stage
             state, record = rounds.next(before)
-            if sides[0] and request is not None:  # what a request was answered by can be computed again
-                record |= _kept(place, before, state, method.budget)
+            if keeper:  # what a request was answered by can be computed again
+                record |= keeper.kept(before, state)
             ended = state.done or state.stage != stage
             if ended or (measure_every and state.round % measure_every == 0):
                 record |= _glance(federation, state.w, w0, sides)
@@ -130,13 +131,6 @@ def _stored_bytes(state: State) -> int:
     """Return the bytes of a state in addition to the model."""
     tensors, _ = serial.pack(state)
     return sum(t.nbytes for name, t in tensors.items() if name != "w")
-
-
-def _kept(place: Run | MemoryRun, before: State, after: State, budget: int) -> dict[str, str]:
-    """Keep the state before a round if it is drawn; return the digest of the model after it, for the record."""
-    if replay.drawn(replay.digest(before.w), after.round, budget) and replay.public(before):
-        place.save_replay(after.round, before, after.w)
-    return {"state": replay.digest(after.w)}
 
 
 @dataclass

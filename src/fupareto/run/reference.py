@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,15 @@ from fupareto.errors import UserError
 from fupareto.federation.request import Request
 from fupareto.methods.fedavg import FedAvg
 from fupareto.methods.retrain import Retrain
+from fupareto.methods.ridge import Ridge
 from fupareto.randomness import derive
 from fupareto.run import execute
 from fupareto.run.directory import Run
 from fupareto.run.execute import Settings
 from fupareto.run.in_memory import MemoryRun
 from fupareto.run.loop import Outcome
-from fupareto.run.start import Place, Start, kept_model, start_from, training_of
-from fupareto.vocabulary import RETRAINED, SECOND
+from fupareto.run.start import Place, Start, kept_model, ridge_of, start_from, training_of
+from fupareto.vocabulary import RETRAINED, SECOND, retrains
 
 COST = ("rounds", "seconds", "bytes_up", "bytes_down")
 PLACES = (RETRAINED, SECOND)  # directories of retrained models in a run, the second of another seed
@@ -96,7 +97,7 @@ class Answered:
         self._check(reference)
         method = reference.config.get("method", {})
         known = {f.name: method[f.name] for f in fields(FedAvg) if f.name in method}  # None is left out
-        own = FedAvg(**known) if not reference.trains else None
+        own = FedAvg(**known) if method.get("name") == Retrain.name else None
         return Truth(w, reference.summary["cost"]), training or own or training_of(reference)
 
     def _check(self, place: Place) -> None:
@@ -106,26 +107,32 @@ class Answered:
             if self.request.partial or set(self.outcome.sides[0]) & set(place.summary["clients"]):
                 raise UserError(f"{where} was trained on the forgotten data; the reference must be a retrained model")
             return
-        if place.config.get("method", {}).get("name") != Retrain.name:
-            raise UserError(f'{where} is not a run of method "retrain", so it cannot be the reference')
+        if not retrains(place.config.get("method")):
+            raise UserError(f'{where} is not a run of method "retrain" (or "ridge" with anew), so it is no reference')
         if Request.from_json(place.request) != self.request:
             raise UserError(f"{where} was retrained for another request; the reference must be for the same one")
 
-    def retrain(self, training: FedAvg, number: int) -> Outcome:
+    @property
+    def ridge(self) -> Ridge | None:
+        """The ridge regression that made the initial model; None for any other training."""
+        return ridge_of(self.outcome.place)
+
+    def retrain(self, training: FedAvg | None, number: int) -> Outcome:
         """Train a new model without the forgotten data; in a run directory, into its ``retrained``, or a second one.
 
         Args:
-            training: How the initial model was trained.
+            training: How the initial model was trained; not needed for a ridge regression.
             number: Which retrained model it is, 0 or 1.
         """
         place, w0 = self.outcome.place, self.outcome.model("initial")
         if w0 is None:
             raise UserError("the run has no model of stage 'initial', with which a retrained one is compared")
-        method, seed = Retrain(**asdict(training)), retraining_seed(self.seed, number)
+        ridge, seed = self.ridge, retraining_seed(self.seed, number)
+        method = replace(ridge, anew=True) if ridge else Retrain(**asdict(training or FedAvg()))
         config = {
             **{key: value for key, value in place.config.items() if key in ("kind", "seed", "versions")},
             "method": {"name": method.name, **asdict(method)},
-            "training": asdict(training),
+            **({"training": asdict(training)} if training else {}),
             **({"seed": seed} if number else {}),
         }
         out = None if place.path is None else place.path / PLACES[number]
@@ -145,7 +152,7 @@ def retraining_seed(seed: int, number: int) -> int:
     return derive(seed, "retrained", number) if number else seed
 
 
-def retraining_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+def retraining_facts(facts: Mapping[str, Any], place: Place) -> dict[str, Any]:
     """Return what the summary of a retrained model says unmeasured, from the facts of the run."""
     own = ("created", "stored")  # of the run itself
-    return {**{key: value for key, value in facts.items() if key not in own}, "method": Retrain.name}
+    return {**{key: value for key, value in facts.items() if key not in own}, "method": place.config["method"]["name"]}

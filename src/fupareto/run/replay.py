@@ -1,18 +1,26 @@
 """Replay of rounds: states that are kept while a run goes on, and the rounds that are computed again from them.
 
-Every round's record has the SHA-256 of the model after it. Which states are kept follows from the digest of the model
-before the round, which nobody can choose without computing the rounds before it; the first round is always kept. A
-state is never kept if it has a tensor other than those of :data:`PUBLIC`, because that may be a gradient or a model of
-the forgotten data alone; such a round is not replayable.
+Every round's record has the SHA-256 of the state after it. The states of these rounds are kept:
+
+- the first round, the first one of each phase, and every round that ends a part of the method: there the options act
+  with which each part begins and ends;
+- some others, which follow from the digest of the state before the round; nobody can choose that without computing the
+  rounds before it.
+
+A state is kept as a checkpoint holds it, without gradients of the forget clients; these are asked for again. It is not
+kept if it has a tensor other than those of :data:`PUBLIC`, which may be a gradient or a model of the forgotten alone.
+A round without a kept state is computed from the last kept state before it, through all rounds between.
 """
 
+import dataclasses
 import hashlib
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fupareto import serial
 from fupareto.errors import UserError
@@ -21,9 +29,10 @@ from fupareto.federation.request import Request
 from fupareto.federation.wrappers import Attendance, KeepingAnswers
 from fupareto.methods.base import Method, State
 from fupareto.run.directory import Run
+from fupareto.run.in_memory import MemoryRun
 
-KEEP = 4  # states that are kept of a run, on average, besides the first
-PUBLIC = {"w", "w0", "v", "center"}  # tensors of states that hold no answer of a forget client alone
+KEEP = 4  # states that are kept of a run by their digest, on average
+PUBLIC = {"w", "w0", "v", "center", "velocity"}  # tensors of states that hold no answer of a forget client alone
 NEAR = 1e-5  # largest difference of a model that was computed on another machine, or in other processes
 BITS, CLOSE, WRONG, UNKNOWN = "bits", "close", "wrong", "unknown"
 
@@ -43,21 +52,23 @@ class Replayed:
     text: str
 
 
-def digest(w: Tensor) -> str:
-    """Return the SHA-256 of a model in memory."""
-    return hashlib.sha256(w.detach().cpu().contiguous().float().numpy().tobytes()).hexdigest()
+def digest(state: State) -> str:
+    """Return the SHA-256 of a state: its model and its values, without the record."""
+    found = hashlib.sha256(state.w.detach().cpu().contiguous().float().numpy().tobytes())
+    found.update(json.dumps(_values(state), sort_keys=True).encode())
+    return found.hexdigest()
 
 
 def drawn(before: str, round_: int, budget: int) -> bool:
-    """Return whether the state before a round is kept.
+    """Return whether the state before a round is kept because of its digest.
 
     Args:
-        before: Digest of the model before the round.
+        before: Digest of the state before the round.
         round_: Number of the round, from 1 on.
         budget: Largest number of rounds of the run.
     """
     number = int.from_bytes(hashlib.sha256(f"{before}:{round_}".encode()).digest()[:8], "big")
-    return round_ == 1 or number % max(1, budget // KEEP) == 0
+    return number % max(1, budget // KEEP) == 0
 
 
 def public(state: State) -> bool:
@@ -66,60 +77,190 @@ def public(state: State) -> bool:
     return all(name in PUBLIC or not tensor.numel() for name, tensor in tensors.items())
 
 
+class Keeper:
+    """Keeps the states of a run that a replay needs.
+
+    Args:
+        method: The method.
+        place: Storage of the run, with the rounds of an interrupted one.
+    """
+
+    def __init__(self, method: Method, place: Run | MemoryRun) -> None:
+        self.method, self.place = method, place
+        self.phases = {record["phase"] for record in place.rounds()}
+
+    def kept(self, before: State, after: State) -> dict[str, str]:
+        """Keep the states around a round if they are needed; return what its record says of the state after it."""
+        stored = self.method.stored(before)
+        turn = before.round == 0 or after.phase not in self.phases or _part(before) != _part(after)
+        self.phases.add(after.phase)
+        if (turn or drawn(digest(before), after.round, self.method.budget)) and public(stored):
+            self.place.save_replay(after.round, stored, _model_only(after))
+        return {"state": digest(after)}
+
+
+def _part(state: State) -> tuple[str, int, bool]:
+    """Return the part of the method that the next round belongs to."""
+    return state.stage, state.started, state.done
+
+
+def _model_only(state: State) -> State:
+    """Return a state without tensors other than the model."""
+    tensors, _ = serial.pack(state)
+    return dataclasses.replace(state, **{name: torch.empty(0) for name in tensors if name != "w"})
+
+
+def _values(state: State) -> Any:
+    """Return the values of a state, without the record, as JSON has them."""
+    _, values = serial.pack(state)
+    return json.loads(json.dumps({key: value for key, value in values.items() if key != "record"}))
+
+
 def replay(
-    place: Run, method: Method, federation: Federation, rounds: Sequence[int] = (), near: float = NEAR
+    place: Run, method: Method, federation: Federation, rounds: Sequence[int] | None = None, near: float = NEAR
 ) -> list[Replayed]:
-    """Compute rounds of a run again, from their kept states, and compare the models.
+    """Compute rounds of a run again and compare states, records and models.
 
     Args:
         place: The run.
         method: Its method.
         federation: Its clients, divided for its request.
-        rounds: Numbers of the rounds; empty for all whose states are kept.
+        rounds: Numbers of the rounds; None for all whose states are kept, or should be. The first one is always among
+            them: it ties the others to the request and the options.
         near: Largest difference that is no contradiction.
     """
     records = {record["round"]: record for record in place.rounds()}
-    if unknown := [n for n in rounds if n not in records]:
+    if unknown := [n for n in rounds or () if n not in records]:
         raise UserError(f"{place.path} has no round {unknown[0]}; it has {len(records)}")
-    chosen = list(rounds) or [n for n in sorted(records) if place.has_replay(n)]
-    chosen = chosen if 1 in chosen or not place.has_replay(1) else [1, *chosen]  # it ties the others to the options
+    kept = [n for n in sorted(records) if place.has_replay(n)]
+    if not kept:
+        return [Replayed(n, UNKNOWN, "no state from which it could be computed was kept") for n in rounds or ()]
+    again = _Again(place, method, federation, records, near)
+    chosen = {*kept, *due(records, method.budget)} if rounds is None else {*rounds, kept[0]}
     with federation.session():
-        return [_again(place, method, federation, records, number, near) for number in chosen]
+        found = [again.round(number) for number in sorted(chosen)]
+        ends = sorted(again.ends - chosen) if rounds is None else []  # states that were kept, and are gone
+        return sorted([*found, *(again.round(number) for number in ends)], key=lambda one: one.round)
 
 
-def _first(place: Run, method: Method, federation: Federation, kept: State) -> State:
-    """Return the state that the first round starts from, which the method may begin with another model than w0."""
-    held = place.load_model("initial")
-    if held is None:
-        raise UserError(f"{place.path} has no initial.safetensors, from which its first round started")
-    w0 = federation.layout.flat(held).to(federation.device)
-    return method.init(federation, w0, Request.from_json(place.request), kept.seed)
+def due(records: Mapping[int, Mapping[str, Any]], budget: int) -> set[int]:
+    """Return the rounds whose states were to be kept, as far as the records say.
+
+    Args:
+        records: Records of all rounds, by number.
+        budget: Largest number of rounds of the run.
+    """
+    first = {record["phase"]: n for n, record in sorted(records.items(), reverse=True)}
+    ends = {n for n in records if n + 1 not in records or records[n + 1]["stage"] != records[n]["stage"]}
+    lot = {n for n in records if n > 1 and drawn(str(records[n - 1].get("state")), n, budget)}
+    return {1, *first.values(), *ends, *lot} & set(records)
 
 
-def _again(
-    place: Run, method: Method, federation: Federation, records: dict[int, dict[str, Any]], number: int, near: float
-) -> Replayed:
-    if not place.has_replay(number):
-        kept = ", ".join(str(n) for n in records if place.has_replay(n)) or "none"
-        return Replayed(
-            number, UNKNOWN, f"its state was not kept (states of rounds {kept} were), so it is not replayable"
-        )
-    try:
-        before, after = place.load_replay(number, method.state)
-    except UserError as error:
-        return Replayed(number, WRONG, f"its kept state is not one of the method {method.name}: {error}")
-    state: State | None = serial.moved(before, federation.device)
-    start = records.get(number - 1, {}).get("state")
-    if number == 1:  # from the request and the options, not from what the state says of them
-        begun = _first(place, method, federation, before)
-        start, state = digest(begun.w), begun if serial.same(begun, state) else None
-    recorded = records[number].get("state")
-    if state is None or digest(state.w) != start or state.round != number - 1 or digest(after) != recorded:
-        return Replayed(number, WRONG, "its kept state is not that of the recorded rounds")
-    again: Tensor = method.step(Attendance(KeepingAnswers(federation).at(state.round)), state).w.cpu()
-    if torch.equal(again, after):
-        return Replayed(number, BITS, "computed again, it is the same bit for bit")
-    far = float((again - after).abs().max())
-    if far <= near:
-        return Replayed(number, CLOSE, f"computed again, it differs by {far:.1e} at most")
-    return Replayed(number, WRONG, f"computed again, the model differs by {far:.1e}: another method, option or data")
+class _Again:
+    """Rounds of a run that are computed again."""
+
+    def __init__(
+        self, place: Run, method: Method, federation: Federation, records: Mapping[int, Mapping[str, Any]], near: float
+    ) -> None:
+        self.place, self.method, self.federation, self.records, self.near = place, method, federation, records, near
+        self.last: State | None = None  # after the last round that was computed again, bit for bit
+        self.ends: set[int] = set()  # rounds that ended a part of the method, as later states say
+
+    def round(self, number: int) -> Replayed:
+        """Compute a round again, from its kept state or from the rounds before it."""
+        if not self.place.has_replay(number):
+            return self._walked(number)
+        try:
+            before, after = self.place.load_replay(number, self.method.state)
+        except UserError as error:
+            return Replayed(number, WRONG, f"its kept state is not one of the method {self.method.name}: {error}")
+        self.ends |= {before.started} - {0}
+        start = self._start(number, before)
+        if start is None or digest(after) != self.records[number].get("state"):
+            return Replayed(number, WRONG, "its kept state is not that of the recorded rounds")
+        if wrong := self._other_model(before, after):
+            return Replayed(number, WRONG, wrong)
+        again = self._step(start)
+        self.last = again if digest(again) == digest(after) else None
+        return self._compared(number, again, after)
+
+    def _start(self, number: int, before: State) -> State | None:
+        """Return the state that a round starts from; None if the kept one is not that of the recorded rounds.
+
+        That of the first round is made from the request and the options, not from what the state says of them.
+        """
+        state: State = serial.moved(before, self.federation.device)
+        if number == 1:
+            begun = self._begun(before)
+            return begun if serial.same(self.method.stored(begun), state) else None
+        if digest(state) != self.records[number - 1].get("state") or state.round != number - 1:
+            return None
+        restored: State = self.method.restored(self.federation, state, self._model("unlearned"))[0]
+        return restored
+
+    def _begun(self, kept: State) -> State:
+        """Return the state before the first round, which the method may begin with another model than w0."""
+        w0 = self._model("initial")
+        if w0 is None:
+            raise UserError(f"{self.place.path} has no initial.safetensors, from which its first round started")
+        return self.method.init(self.federation, w0, Request.from_json(self.place.request), kept.seed)
+
+    def _model(self, stage: str) -> torch.Tensor | None:
+        held = self.place.load_model(stage)
+        return None if held is None else self.federation.layout.flat(held).to(self.federation.device)
+
+    def _step(self, state: State) -> State:
+        after: State = self.method.step(Attendance(KeepingAnswers(self.federation).at(state.round)), state)
+        return after
+
+    def _other_model(self, before: State, after: State) -> str:
+        """Return that the model of a stage is not the one after its last round; empty if it is."""
+        if not after.done and before.stage == after.stage:
+            return ""
+        w = self._model(before.stage)
+        same = w is not None and torch.equal(w.cpu(), after.w.cpu())
+        return "" if same else f"the model after it is not {before.stage}.safetensors"
+
+    def _walked(self, number: int) -> Replayed:
+        """Compute a round without a kept state, through the rounds since the last kept one."""
+        kept = [n for n in sorted(self.records) if n < number and self.place.has_replay(n)]
+        if not kept:
+            return Replayed(number, UNKNOWN, "no state from which it could be computed was kept")
+        if self.last is None or not kept[-1] <= self.last.round < number:
+            self.round(kept[-1])
+        while self.last is not None and self.last.round < number:
+            again = self._step(self.last)
+            self.last = again if digest(again) == self.records[again.round].get("state") else None
+        if self.last is not None:
+            return Replayed(number, BITS, f"computed again from round {kept[-1]} on, it is the same bit for bit")
+        text = "differs, and by how much cannot be said without a kept state"
+        return Replayed(number, UNKNOWN, f"computed again from round {kept[-1]} on, it {text}")
+
+    def _compared(self, number: int, again: State, after: State) -> Replayed:
+        """Compare the state after a round with the recorded one, and its record."""
+        far = float((again.w.cpu() - after.w).abs().max())
+        other = [key for key, value in _values(after).items() if not _alike(value, _values(again)[key], self.near)]
+        recorded = self.records[number]
+        told = json.loads(json.dumps({key: value for key, value in again.record.items() if key != "missing"}))
+        other += [key for key, value in told.items() if not _alike(recorded.get(key), value, self.near)]
+        if not other and torch.equal(again.w.cpu(), after.w):
+            return Replayed(number, BITS, "computed again, it is the same bit for bit")
+        if not other and far <= self.near:
+            return Replayed(number, CLOSE, f"computed again, it differs by {far:.1e} at most")
+        if absent := recorded.get("missing"):
+            text = f"computed again, it differs; clients were missing then: {', '.join(absent)}"
+            return Replayed(number, UNKNOWN, text)
+        what = [f"the model differs by {far:.1e}"] if not far <= self.near else []
+        what += [f"another {', '.join(dict.fromkeys(other))}"] if other else []
+        return Replayed(number, WRONG, f"computed again, {' and '.join(what)}: another method, option or data")
+
+
+def _alike(one: Any, other: Any, near: float) -> bool:
+    """Return whether two JSON values are equal, numbers to within a relative or absolute difference."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key], near) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(_alike(a, b, near) for a, b in zip(one, other, strict=True))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=10 * near, abs_tol=near) or (math.isnan(one) and math.isnan(other))
+    return bool(one == other)

@@ -16,6 +16,7 @@ from fupareto.errors import UserError
 from fupareto.federation.history import History
 from fupareto.federation.request import Request
 from fupareto.methods.fedavg import FedAvg
+from fupareto.methods.ridge import Ridge
 from fupareto.parameters import Layout
 from fupareto.run.directory import Run
 from fupareto.run.in_memory import MemoryRun
@@ -38,6 +39,7 @@ class Start:
         earlier: What the model has already forgotten, as a request; None for nothing.
         history: Recorded history of its training, for methods that need it.
         training: Settings of its training; None where they are not known.
+        ridge: The ridge regression that made it; None for any other training.
         source: Run directory that the model comes from; None where there is none.
     """
 
@@ -45,6 +47,7 @@ class Start:
     earlier: Request | None = None
     history: History | None = None
     training: FedAvg | None = None
+    ridge: Ridge | None = None
     source: Path | None = None
 
     @property
@@ -112,23 +115,57 @@ def training_of(place: Place) -> FedAvg | None:
         raise UserError(f"the training settings in {place.path}/config.toml are damaged: {error}") from error
 
 
+def ridge_of(place: Place) -> Ridge | None:
+    """Return the ridge regression that made the initial model of a run; None for any other training."""
+    config = place.config
+    raw: Any = config.get("ridge")
+    if raw is None and place.trains and config.get("method", {}).get("name") == Ridge.name:
+        raw = {"ridge": config["method"].get("ridge", Ridge.ridge)}
+    if raw is None and config.get("experiment", {}).get("train", {}).get("method") == Ridge.name:
+        raw = {}
+    try:
+        return None if raw is None else Ridge(**raw)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"the training settings in {place.path}/config.toml are damaged: {error}") from error
+
+
+def origin(source: Path | None, out: Path | None) -> str | None:
+    """Return how config.toml names the run that a model comes from: as seen from the run directory, where there is one.
+
+    So the runs still find each other from any working directory, and after the whole tree was moved.
+    """
+    if source is None or out is None:
+        return None if source is None else str(source)
+    return Path(os.path.relpath(source.resolve(), out.resolve())).as_posix()
+
+
+def trained_of(place: Place) -> Path | None:
+    """Return the run whose model a run started from; None if there is none, or it is not there any more."""
+    source = place.config.get("trained")
+    if not isinstance(source, str) or not source:
+        return None
+    near = [] if place.path is None else [place.path / source]
+    found = next((path for path in (*near, Path(source)) if Run.begun(path)), None)  # before, as seen from anywhere
+    return None if found is None else Path(os.path.normpath(found))
+
+
 def _after(layout: Layout, place: Place) -> Start:
     """Return the start from a finished run: its final model, its history and the clients that it has forgotten."""
     earlier = None if place.trains else Request.from_json(place.request)
-    return Start(kept_model(layout, place), earlier, _history(place), training_of(place), place.path)
+    return Start(kept_model(layout, place), earlier, history_of(place), training_of(place), ridge_of(place), place.path)
 
 
-def _history(place: Place) -> History | None:
+def history_of(place: Place) -> History | None:
     """Return the history of a run's training; of a run that forgot, what its training recorded and is still of use."""
     if place.path is None or (own := History.open(place.path / "history")) is not None:
         return None if place.path is None else own
     seen: Place = place
     for _ in range(ANCESTORS):
-        source = seen.config.get("trained")
-        if not source or not Run.begun(Path(source)):
+        source = trained_of(seen)
+        if source is None:
             return None
-        seen = Run.open(Path(source))
-        if (found := History.open(Path(source) / "history", LASTING)) is not None:
+        seen = Run.open(source)
+        if (found := History.open(source / "history", LASTING)) is not None:
             return found
     return None
 

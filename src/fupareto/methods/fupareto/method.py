@@ -62,7 +62,6 @@ class FUParetoState(RenewState):
     guarded: dict[str, list[str]] = field(default_factory=dict)  # forget clients with a guard, by the guard's loss
     measured: bool = False  # whether an accepted step has set the rate
     stalled: int = 0  # consecutive rounds without a step
-    started: int = 0  # the round in which improvement, later recovery began
     sample: tuple[str, ...] = ()  # retained clients that take part in this round
     expand_next: bool = False  # whether the next round is an expansion
     baseline: dict[str, float] = field(

@@ -1,10 +1,12 @@
 """Index of a ledger: one page over all requests, runs and models, which a team keeps open."""
 
+import re
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 from fupareto.errors import UserError
-from fupareto.evidence.ledger import Asked, Entry, Ledger
+from fupareto.evidence.entries import MODELS, Asked, Entry
+from fupareto.evidence.ledger import Ledger
 from fupareto.files import put
 from fupareto.report.ledger.words import origin, state, still, what
 from fupareto.report.markup import Safe, join, tag
@@ -13,7 +15,8 @@ from fupareto.report.parts import row, section, table
 from fupareto.tally import words
 
 SOON = 7  # days before a deadline from which a request is marked
-STILL = {"held": "still forgotten", "back": "has come back", "unknown": "cannot be measured"}
+STILL = {"held": "still forgotten", "back": "has come back", "unknown": "cannot be said"}
+DATES = (("received", "received"), ("due", "deadline"))
 KINDS = {"held": "shown", "back": "refuted", "unknown": "open"}
 
 
@@ -30,10 +33,12 @@ def write(ledger: Ledger, today: date | None = None) -> Path:
 def render(ledger: Ledger, today: date) -> str:
     """Return the page."""
     requests = ledger.requests
-    waiting = [asked for asked in requests if asked.answer is None]
+    waiting = [asked for asked in requests if asked.open]
+    answered = [asked for asked in requests if asked.answer is not None]
+    withdrawn = len(requests) - len(waiting) - len(answered)
     overdue = [asked for asked in waiting if asked.days_left(today) < 0]
     back = [asked for asked in requests if still(ledger, asked.number) == "back"]
-    counts = f"{len(waiting)} open, {len(requests) - len(waiting)} answered"
+    counts = f"{len(waiting)} open, {len(answered)} answered" + (f", {withdrawn} withdrawn" if withdrawn else "")
     clients = ledger.federation["clients"]
     head = join(
         tag("p", f"Erasure requests · as of {today.isoformat()}", class_="eyebrow"),
@@ -43,7 +48,7 @@ def render(ledger: Ledger, today: date) -> str:
             "div",
             _tile("Open", len(waiting), _next(waiting, today)),
             _tile("Overdue", len(overdue), "past their deadline"),
-            _tile("Answered", len(requests) - len(waiting), f"by {len(ledger.answers)} models"),
+            _tile("Answered", len(answered), f"by {len(ledger.answers)} models"),
             _tile("Come back", len(back), "measured again on later models"),
             class_="tiles",
         ),
@@ -81,9 +86,7 @@ def _tile(label: str, number: int, text: str) -> Safe:
 def _requests(ledger: Ledger, requests: list[Asked], today: date) -> Safe:
     if not requests:
         return section("requests", "Requests", tag("p", "None so far. Add one: fupareto requests add", class_="note"))
-    ordered = sorted(
-        requests, key=lambda a: (a.answer is not None, a.entry["deadline"] if a.answer is None else -a.number)
-    )
+    ordered = sorted(requests, key=lambda a: (not a.open, a.entry["deadline"] if a.open else -a.number))
     rows = [_request(ledger, asked, today) for asked in ordered]
     heads = ("Request", "State", "Checks", "On later models", "Papers")
     return section("requests", "Requests", table(heads, rows, "Requests", "requests", words=range(5)))
@@ -95,7 +98,7 @@ def _request(ledger: Ledger, asked: Asked, today: date) -> Safe:
     name = join(tag("bdi", f"{asked.number}. {what(entry['request'])}"), about)
     later = still(ledger, asked.number)
     measured = tag("span", STILL[later], class_=f"result {KINDS[later]}") if later else None
-    checks = words(answer["checks"]) if answer is not None else None
+    checks = _whole(words(answer["checks"])) if answer is not None else None
     return row(
         name,
         _cell("State", _badge(asked, today)),
@@ -112,17 +115,27 @@ def _cell(head: str, content: object) -> Safe:
     return tag("td", content, data_head=head)
 
 
-def _arrival(entry: Entry) -> str:
+def _whole(tally: str) -> Safe:
+    """Return a tally whose numbers stay on the line of what they count."""
+    return Safe(" ".join(tag("span", part, style="white-space:nowrap") for part in re.split(r"(?<=,) ", tally)))
+
+
+def _arrival(entry: Entry) -> Safe:
     case = f" · {entry['reference']}" if entry.content.get("reference") else ""
     gone = " · client can no longer be reached" if entry.content.get("gone") else ""
-    return f"received {entry['received']}, due {entry['deadline']}{case}{gone}"
+    dates = [tag("span", f"{word} {entry[key]}", style="white-space:nowrap") for word, key in DATES]
+    return join(dates[0], ", ", dates[1], case, gone)
 
 
 def _badge(asked: Asked, today: date) -> Safe:
     answer = asked.answer
     if answer is not None:
-        text, kind = ("answered", "shown") if answer["status"] == "complete" else ("not verified", "open")
+        checks = answer["checks"] or {}
+        good = "refuted" if checks.get("refuted") else "" if checks.get("open") else "shown"
+        text, kind = ("answered", good) if answer["status"] == "complete" else ("not verified", "open")
         return join(tag("span", text, class_=f"result {kind}"), tag("small", answer["at"][:10]))
+    if (left := asked.withdrawal) is not None:
+        return join(tag("span", "withdrawn", class_="result"), tag("small", f"{left['at'][:10]}: {left['reason']}"))
     kind = "refuted" if asked.days_left(today) < SOON else "open"
     return tag("span", state(asked, today), class_=f"result {kind}")
 
@@ -143,7 +156,7 @@ def _links(ledger: Ledger, asked: Asked) -> Safe | None:
 
 def _models(ledger: Ledger) -> Safe:
     """List the models that were in use, the newest first."""
-    entries = [entry for entry in ledger.entries if entry.kind != "request"]
+    entries = [entry for entry in ledger.entries if entry.kind in MODELS]
     last = ledger.in_force
     rows = []
     for entry in reversed(entries):

@@ -1,11 +1,12 @@
 """Letter to a requester (one page) and record for the file (two pages), from templates that can be replaced.
 
-A template is an HTML file with names such as ``$received`` in it; every name is listed in docs/requests.md. Values are
-escaped. Templates in the directory ``templates`` of the ledger take the place of the built-in ones.
+A template is HTML with names such as ``$received`` in it; every name is listed in docs/requests.md. Values are escaped.
+One that is not a whole page (without ``<html``) is put into the layout, which both papers share. Templates in the
+directory ``templates`` of the ledger take the place of the built-in ones.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -13,13 +14,15 @@ from typing import Any
 
 from fupareto.errors import UserError
 from fupareto.evidence import reading, schema, signing
-from fupareto.evidence.ledger import Asked, Entry, Ledger
+from fupareto.evidence.entries import Asked, Entry
+from fupareto.evidence.ledger import Ledger
 from fupareto.files import put
 from fupareto.report.ledger.words import later, listed, origin, what
-from fupareto.report.markup import Safe, escape, tag
+from fupareto.report.markup import Safe, escape, join, tag
 from fupareto.tally import words
 
-PAPERS = ("letter", "record")
+PAPERS = {"letter": "Your request no. {}", "record": "Record of request no. {}"}  # titles
+LAYOUT = "layout"
 NOT_SHOWN = (
     "that copies of the data, of earlier models or of their checkpoints were deleted elsewhere",
     "that no other attack than those that were tried would find traces of the data",
@@ -30,9 +33,9 @@ NOT_SHOWN = (
 PLAIN = {  # checks of the audit, by name, in words for the person who asked
     "forgotten": "a hidden mark that only these data had taught the model has stopped working",
     "unknown": "the model is no better on these data than a model that never saw them",
-    "lasting": "this stays so when the model is trained further without these data",
+    "lasting": "what was forgotten stays forgotten when the model is trained further without these data",
     "useful": "the model works as well as before for everybody else",
-    "exclusive": "nobody else lost much by it",
+    "exclusive": "nobody else lost much by the removal",
     "private": "a test whether single records were used in training (a membership attack) finds no trace of them",
     "alike": "the answers of the model on these data are like those of a model that never saw them",
     "removed": "the model would have to learn these data again almost from the beginning",
@@ -50,14 +53,13 @@ def write(ledger: Ledger, number: int, templates: Path | None = None) -> list[Pa
     """
     values = values_of(ledger, number)
     folder, written = ledger.path / "letters", []
-    for paper in PAPERS:
-        template = _template(paper, templates or ledger.path / "templates", templates is not None)
-        try:
-            text = Template(template).substitute(values)
-        except (KeyError, ValueError) as error:
-            raise UserError(
-                f"the template {paper}.html is not valid: {error}; the names are {', '.join(values)}"
-            ) from error
+    place = templates or ledger.path / "templates"
+    if templates and not any((templates / f"{name}.html").is_file() for name in (*PAPERS, LAYOUT)):
+        raise UserError(f"{templates} has no template; it takes letter.html, record.html and layout.html")
+    for paper, title in PAPERS.items():
+        text = _filled(paper, place, values)
+        if "<html" not in text.lower():
+            text = _filled(LAYOUT, place, {**values, "title": escape(title.format(number)), "body": Safe(text)})
         path = folder / f"{number}-{paper}.html"
         try:
             folder.mkdir(exist_ok=True)
@@ -68,18 +70,27 @@ def write(ledger: Ledger, number: int, templates: Path | None = None) -> list[Pa
     return written
 
 
-def _template(paper: str, folder: Path, needed: bool) -> str:
-    path = folder / f"{paper}.html"
-    if path.is_file():
-        return reading.read(path).decode()
-    if needed and not any((folder / f"{name}.html").is_file() for name in PAPERS):
-        raise UserError(f"{folder} has no template; it takes letter.html and record.html")
-    return resources.files("fupareto.report.ledger").joinpath("templates", f"{paper}.html").read_text(encoding="utf-8")
+def _filled(name: str, folder: Path, values: Mapping[str, Safe]) -> str:
+    """Return a template of a directory, or the built-in one, with its values."""
+    path = folder / f"{name}.html"
+    try:
+        if path.is_file():
+            template = reading.read(path).decode()
+        else:
+            built_in = resources.files("fupareto.report.ledger").joinpath("templates", f"{name}.html")
+            template = built_in.read_text(encoding="utf-8")
+        return Template(template).substitute(values)
+    except KeyError as error:
+        raise UserError(f"the template {path} is not valid: {error}; the names are {', '.join(values)}") from error
+    except ValueError as error:
+        raise UserError(f"the template {path} is not valid: {error}; write $$ for a dollar sign") from error
 
 
 def values_of(ledger: Ledger, number: int) -> dict[str, Safe]:
     """Return the values of a template, as HTML."""
     asked = ledger.request(number)
+    if asked.withdrawal is not None:
+        raise UserError(f"request {number} was withdrawn, so there is no answer to write of")
     if asked.answer is None:
         raise UserError(f"request {number} is not answered yet; answer it with: fupareto requests answer {number}")
     answer = asked.answer
@@ -106,9 +117,9 @@ def values_of(ledger: Ledger, number: int) -> dict[str, Safe]:
     }
     blocks = {
         "checks": _checks(certificate),
-        "shown": _claims(certificate, "shown", "No check was passed."),
-        "open": _claims(certificate, "open", "No check was left open."),
-        "refuted": _claims(certificate, "refuted", "No check failed."),
+        "shown": _claims(certificate, "shown", "It was shown that:", "No check was passed."),
+        "open": _claims(certificate, "open", "It could not be decided whether:", "No check was left open."),
+        "refuted": _claims(certificate, "refuted", "It was found not to be so that:", "No check failed."),
         "not_shown": _items(NOT_SHOWN),
         "facts": _facts(certificate, asked),
         "earlier": _pairs({f"Request {n}": m["text"] for n, m in (certificate["earlier"] or {}).items()}),
@@ -160,10 +171,10 @@ def _made(certificate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [check for check in verdict.get("checks", ()) if isinstance(check, dict)] if verdict else []
 
 
-def _claims(certificate: Mapping[str, Any], result: str, none: str) -> Safe:
+def _claims(certificate: Mapping[str, Any], result: str, lead: str, none: str) -> Safe:
     made = [check for check in _made(certificate) if check.get("result") == result]
     claims = [PLAIN.get(str(check.get("name")), str(check.get("claim"))) for check in made]
-    return _items(claims) if claims else tag("p", none)
+    return join(tag("p", lead), _items(claims)) if claims else tag("p", none)
 
 
 def _items(texts: Any) -> Safe:
@@ -201,7 +212,7 @@ def _facts(certificate: Mapping[str, Any], asked: Asked) -> Safe:
             "Digest of the certificate": certificate["digest"],
             "Model before (weights)": certificate["start"]["weights"],
             "Model to keep (weights)": certificate["kept"]["weights"],
-            "Method and options": ", ".join(f"{key} {value}" for key, value in method.items()),
+            "Method and options": ", ".join(_options(method)),
             "Thresholds": ", ".join(f"{key} {value}" for key, value in limits.items()) or "none",
             "Clients": listed(certificate["federation"]["clients"]),
             "Data of the forgotten (SHA-256)": ", ".join(f"{i}: {data.get(i)}" for i in summary["forget"]),
@@ -209,6 +220,15 @@ def _facts(certificate: Mapping[str, Any], asked: Asked) -> Safe:
             "Retrained and shadow models": ", ".join(one["place"] for one in certificate["references"]) or "none",
         }
     )
+
+
+def _options(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield settings as words, those of a table with its name before them, as --set takes them."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _options(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key} {str(value).lower() if isinstance(value, bool) else value}"
 
 
 def _signatures(certificate: Path) -> Safe:

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from fupareto.evidence.ledger import Asked, Ledger
+from fupareto.evidence.entries import Asked
+from fupareto.evidence.ledger import Ledger
 
 
 def listed(words: Sequence[str]) -> str:
@@ -26,10 +27,12 @@ def what(request: Mapping[str, Any]) -> str:
 
 
 def state(asked: Asked, today: date) -> str:
-    """Return whether a request is open, with the days left, or answered."""
+    """Return whether a request is open, with the days left, answered or withdrawn."""
     if asked.answer is not None:
         verified = "" if asked.answer["status"] == "complete" else ", not verified"
         return f"answered on {asked.answer['at'][:10]}{verified}"
+    if asked.withdrawal is not None:
+        return f"withdrawn on {asked.withdrawal['at'][:10]}"
     days = asked.days_left(today)
     if days < 0:
         return f"{-days} day{'' if days == -1 else 's'} overdue"
