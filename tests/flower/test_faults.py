@@ -148,7 +148,7 @@ def test_a_killed_node_is_named_and_the_run_goes_on() -> None:
         if record["round"] == 2:
             grid.stop("c0")
 
-    result = api.unlearn(federation, W, list(FORGET), METHOD, watch=kill)
+    result = api.unlearn(federation, W, list(FORGET), METHOD, watch=kill, measure_every=0)
     assert [r["missing"] for r in result.rounds] == [{}, {}, *[{"c0": "is not connected"}] * 3]
     summary = result.summary()
     assert summary["missing"] == {"c0": "is not connected"}
@@ -165,7 +165,7 @@ def test_one_that_comes_back_as_another_node_takes_part_again() -> None:
         if record["round"] == 3:
             grid.start(app_of(plain, clients()), {"client-id": "c0"})
 
-    result = api.unlearn(federation, W, list(FORGET), METHOD, watch=come_and_go)
+    result = api.unlearn(federation, W, list(FORGET), METHOD, watch=come_and_go, measure_every=0)
     missing = [set(r["missing"]) for r in result.rounds]
     assert missing == [set(), {"c0"}, {"c0"}, set(), set()]
     assert result.summary()["missing"] == {}

@@ -3,6 +3,7 @@
 import itertools
 import json
 import logging
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from fupareto.parameters import Layout
 from fupareto.run.directory import Run
 from presets import guard
 
+from .example import APP
 from .grid import LocalGrid, grid_of
 
 OPTIONS = "rounds=3 recovery_rounds=2 lr=0.3"
@@ -309,3 +311,40 @@ def test_a_finished_run_may_be_resumed(grid: LocalGrid, model: Path, tmp_path: P
     again = serve(grid, order(model, tmp_path / "run", resume=True), plain)
     assert again.rounds() == rounds
     assert isinstance(again, Run)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "told"),
+    [
+        ("fupareto", "rounds=1 renewal=0.01", True),
+        ("renew", "rounds_share=0.01", True),
+        ("fupareto", "rounds=1 renewal=0.5 training.rounds=2 training.lr=0.1", False),
+        ("fupareto:guard", OPTIONS, False),
+    ],
+)
+def test_renewal_after_an_unknown_training_says_what_it_assumes(
+    grid: LocalGrid,
+    model: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    options: str,
+    told: bool,
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    config = order(model, tmp_path / "run", method=method, options=options, audit=False, **{"measure-every": 0})
+    run = serve(grid, config, plain)
+    words = "how the model was trained is not known, so renewal takes 2 rounds with lr=0.1 and batch_size=200"
+    assert (words in caplog.text) is told
+    assert bool(run.summary["phases"].get("renew")) is (method == "fupareto") or method == "renew"
+
+
+def test_every_key_of_the_run_config_can_be_set_in_the_template() -> None:
+    """Flower refuses a key that the app does not list, so one that is not there could not be used."""
+    listed = tomllib.loads((APP / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    keys = {field.alias for field in Order.model_fields.values()}
+    assert set(listed) == keys
+    read = Order.model_validate(listed)
+    assert read.dormancy is None
+    assert read == Order.model_validate({"clients": 10, "measure-every": 5})  # where the example differs

@@ -213,18 +213,19 @@ def test_a_client_to_be_forgotten_is_always_waited_for() -> None:
 
 def test_a_deadline_adapts_to_what_is_usual() -> None:
     times = Punctuality(600.0)
-    assert times.deadline("train", IDS) == 600.0
+    every = dict.fromkeys(IDS, "train")
+    assert times.deadline(every) == 600.0
     for _ in range(punctuality.KNOWN):
         for k, i in enumerate(IDS):
             times.heard(i, "train", 10.0 + k)
-    assert times.deadline("train", IDS) == pytest.approx(45.0)
-    assert times.deadline("train", IDS[:1]) == pytest.approx(30.0)
-    assert times.deadline("query", IDS) == 600.0  # nothing is known of this kind
-    assert Punctuality(20.0).deadline("train", ()) == 20.0
+    assert times.deadline(every) == pytest.approx(45.0)
+    assert times.deadline({IDS[0]: "train"}) == pytest.approx(30.0)
+    assert times.deadline(every | {IDS[0]: "query"}) == 600.0  # nothing is known of this kind
+    assert Punctuality(20.0).deadline({}) == 20.0
     quick = Punctuality(600.0)
     for _ in range(punctuality.KNOWN):
         quick.heard("c0", "train", 0.01)
-    assert quick.deadline("train", ("c0",)) == punctuality.FLOOR
+    assert quick.deadline({"c0": "train"}) == punctuality.FLOOR
 
 
 def test_a_client_that_misses_many_rounds_is_asked_less_often() -> None:

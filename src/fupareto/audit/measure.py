@@ -17,14 +17,18 @@ def measure(
     federation: Federation, w: Tensor, w0: Tensor, forget: Sequence[str], retained: Sequence[str]
 ) -> tuple[dict[str, Any], Missing]:
     """Measure one model against a request; also say which clients did not answer."""
-    asked = {**dict.fromkeys(forget, forgetting.SPLITS), **dict.fromkeys(retained, utility.SPLITS)}
-    seen = federation.evaluate_each(w, asked)
+    seen = federation.evaluate_each(w, splits_of(forget, retained))
     left, right = forgetting.forgetting(seen, forget), utility.utility(seen, retained)
     clients = {**left.pop("clients"), **right.pop("clients")}
     distance = float((w.double() - w0.double()).norm())
     stage = {**left, **right, "mia_auc": None, "distance": distance, "clients": clients}
     own = measures(seen, forget, retained)
     return {**stage, **({"measures": own} if own else {})}, seen.missing
+
+
+def splits_of(forget: Sequence[str], retained: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the splits on which every client measures a model."""
+    return {**dict.fromkeys(forget, forgetting.SPLITS), **dict.fromkeys(retained, utility.SPLITS)}
 
 
 def measures(seen: Evaluation, forget: Sequence[str], retained: Sequence[str]) -> dict[str, dict[str, float]]:

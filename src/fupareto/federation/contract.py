@@ -93,6 +93,20 @@ class Federation(ABC):
             Client id and answer.
         """
 
+    def foresee(self, w: Tensor, splits: Mapping[str, tuple[str, ...]]) -> bool:
+        """Announce that ``evaluate_each(w, splits)`` will be asked after the next question.
+
+        An engine for which messages are expensive sends it together with that question. It does not change an answer.
+
+        Args:
+            w: The model.
+            splits: Names of splits by client.
+
+        Returns:
+            Whether the engine makes use of it; if not, there is no reason to wait.
+        """
+        return False
+
     def memory(self, clients: int, batch: int) -> int:
         """Return the bytes of memory that the engine needs on this machine, without data and collected answers.
 

@@ -53,6 +53,10 @@ class Wrapper(Federation):
         """Return the memory of the inner federation."""
         return self.inner.memory(clients, batch)
 
+    def foresee(self, w: Tensor, splits: Mapping[str, tuple[str, ...]]) -> bool:
+        """Announce an evaluation to the inner federation."""
+        return self.inner.foresee(w, splits)
+
     def fresh(self, seed: int) -> Tensor:
         """Return a newly initialised model of the inner federation."""
         return self.inner.fresh(seed)
@@ -109,6 +113,10 @@ class Without(Wrapper):
     def __init__(self, inner: Federation, gone: Sequence[str]) -> None:
         super().__init__(inner)
         self.gone = frozenset(gone)
+
+    def foresee(self, w: Tensor, splits: Mapping[str, tuple[str, ...]]) -> bool:
+        """Announce the evaluation of the others."""
+        return self.inner.foresee(w, {i: names for i, names in splits.items() if i not in self.gone})
 
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer]]:
         """Ask the others; a client that is gone fails."""

@@ -4,6 +4,7 @@ A deployment may start a new process for every message, so this module keeps no 
 messages, the model of the round from its gradient to its line search, is in ``context.state``, which stays on the node.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -18,7 +19,7 @@ from flwr.clientapp import ClientApp
 from torch import Tensor, nn
 
 from fupareto.errors import UserError
-from fupareto.federation.questions import QUESTIONS, Answer, Attested, Failure, Gradient, PseudoGradient
+from fupareto.federation.questions import QUESTIONS, Attested, Evaluate, Failure, Gradient, PseudoGradient
 from fupareto.federation.reading import splits_of
 from fupareto.federation.request import Request, Splits
 from fupareto.federation.samples import check_dtype, checked, fitted
@@ -26,6 +27,8 @@ from fupareto.flower.arrays import array_of, tensor_of
 from fupareto.flower.records import (
     Lacking,
     answer_records,
+    carried,
+    carry,
     here_records,
     read_envelope,
     read_question,
@@ -113,8 +116,7 @@ def add_unlearning(
         return Message(_here(message.content, context, node), reply_to=message)
 
     def handle(message: Message, context: Context) -> Message:
-        reply = _answered(message.content, context, node)
-        return Message(answer_records(reply, read_envelope(message.content)), reply_to=message)
+        return Message(_reply(message.content, context, node), reply_to=message)
 
     app.train("unlearn")(handle)
     app.query("loss")(handle)
@@ -140,24 +142,38 @@ def _here(content: RecordDict, context: Context, node: _Node) -> RecordDict:
         return here_records([], refused=str(error))
 
 
-def _answered(content: RecordDict, context: Context, node: _Node) -> Answer | Failure | Lacking:
-    """Answer a question; an exception in the user's functions becomes a Failure with its message."""
+def _reply(content: RecordDict, context: Context, node: _Node) -> RecordDict:
+    """Answer a question, and measure its model if the message asks for it as well.
+
+    An exception in the user's functions becomes a Failure with its message; one in the measurement leaves it out.
+    """
+    envelope = read_envelope(content)
     try:
         question = read_question(QUESTIONS, content, _kept(context))
         if isinstance(question, Lacking):
-            return question
+            return answer_records(question, envelope)
         if isinstance(question, Gradient | PseudoGradient):  # the line search of this round needs the same model
             context.state[KEPT] = ArrayRecord({"w": array_of(question.w)})
-        asked = read_envelope(content).client
-        module = node.model()
-        dtype = check_dtype(module)
-        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        held = _held(context, read_request(content), node, node.agreed(read_task(content)), dtype)
-        splits = fitted(module, {asked: held[asked]})[asked]
-        answer = question.answer(module, splits, asked)
-        return _signed(answer, context) if isinstance(answer, Attested) else answer
+        module = _module(node)
+        task = node.agreed(read_task(content))
+        held = _held(context, read_request(content), node, task, check_dtype(module))[envelope.client]
+        splits = fitted(module, {envelope.client: held})[envelope.client]
+        answer = question.answer(module, splits, envelope.client)
+        answer = _signed(answer, context) if isinstance(answer, Attested) else answer
     except Exception as error:
-        return Failure(f"{type(error).__name__}: {error}")
+        return answer_records(Failure(f"{type(error).__name__}: {error}"), envelope)
+    reply = answer_records(answer, envelope)
+    if names := carried(content, "measure").get("splits"):
+        with contextlib.suppress(Exception):  # without it the server asks again, and is told the reason
+            measured = Evaluate(question.w, tuple(names)).answer(_module(node), splits, envelope.client)  # type: ignore[attr-defined]
+            carry(reply, "measured", {"counts": measured.counts})
+    return reply
+
+
+def _module(node: _Node) -> nn.Module:
+    """Return a new module of the user's model."""
+    module: nn.Module = node.model().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return module
 
 
 def _signed(answer: Attested, context: Context) -> Attested:

@@ -18,17 +18,31 @@ from fupareto import parameters
 from fupareto.errors import UserError
 from fupareto.federation.collected import Traffic
 from fupareto.federation.contract import Federation
-from fupareto.federation.questions import ANSWERS, Answer, Compare, Evaluate, Failure, Question, Signals, TrialLosses
+from fupareto.federation.questions import (
+    ANSWERS,
+    Answer,
+    Compare,
+    Evaluate,
+    Evaluated,
+    Failure,
+    Question,
+    Signals,
+    TrialLosses,
+)
 from fupareto.federation.questions.schema import clipped
 from fupareto.federation.request import VIRTUAL, Request
 from fupareto.federation.samples import check_dtype
 from fupareto.flower.arrays import fingerprint
+from fupareto.flower.foreseen import Foreseen
 from fupareto.flower.membership import NONE, Membership
 from fupareto.flower.nodes import MEETING, WHO, Nodes
 from fupareto.flower.punctuality import Punctuality
 from fupareto.flower.records import (
     Envelope,
     Lacking,
+    carried,
+    carry,
+    kind_of,
     question_records,
     read_answer,
     read_envelope,
@@ -97,6 +111,12 @@ class FlowerFederation(Federation):
         self._request: Request | None = None  # the request that divides the clients
         self._numbers = itertools.count(1)  # of messages
         self._round = 0
+        self._foreseen = Foreseen()
+
+    def foresee(self, w: Tensor, splits: Mapping[str, tuple[str, ...]]) -> bool:
+        """Send the measurement together with the next question about the model, see foreseen.py."""
+        self._foreseen.expect(w, splits)
+        return True
 
     def fresh(self, seed: int) -> Tensor:
         """Return the vector of a newly initialised model, from the user's function if there is one."""
@@ -153,35 +173,41 @@ class FlowerFederation(Federation):
 
     def ask(self, questions: Mapping[str, Question]) -> Iterator[tuple[str, Answer | Failure]]:
         """Send all questions at once, wait for the answers, and yield them in the order of the questions."""
-        self.nodes.find(map(owner, questions), self.patience)
+        found = self._foreseen.taken(questions)
+        if rest := {i: question for i, question in questions.items() if i not in found}:
+            found |= self._answers(rest)
+        yield from ((i, found[i]) for i in questions)
+
+    def _answers(self, questions: Mapping[str, Question]) -> dict[str, Answer | Failure]:
+        """Send questions, with an announced measurement of the same model, and return the answers."""
+        riders, others = self._foreseen.depart(questions)
+        sent: dict[str, Question] = {**questions, **others}
+        self.nodes.find(map(owner, sent), self.patience)
         known = {i: fingerprint(q.w) for i, q in questions.items() if isinstance(q, TrialLosses)}
-        found = self._exchange(questions, known)
+        found = self._exchange(sent, known, riders)
         if lacking := {i: questions[i] for i, answer in found.items() if isinstance(answer, Lacking)}:
-            found |= self._exchange(lacking, {})  # these clients no longer have the model: send it again
-        for i in questions:
-            answer = found[i]
-            yield i, Failure("does not have the model of this round") if isinstance(answer, Lacking) else answer
+            found |= self._exchange(lacking, {}, riders)  # these clients no longer have the model: send it again
+        lost = Failure("does not have the model of this round")
+        answers = {i: lost if isinstance(answer, Lacking) else answer for i, answer in found.items()}
+        self._foreseen.answers |= {i: answers.pop(i) for i in others}
+        return answers
 
     def _exchange(
-        self, questions: Mapping[str, Question], known: Mapping[str, str]
+        self, questions: Mapping[str, Question], known: Mapping[str, str], riders: Mapping[str, Evaluate]
     ) -> dict[str, Answer | Failure | Lacking]:
-        """Send questions and return the answers; models with a fingerprint in ``known`` are not sent."""
+        """Send questions and return the answers; models with a fingerprint in ``known`` are not sent.
+
+        Answers to ``riders``, measurements that travel with the questions, are kept.
+        """
         number = next(self._numbers)
         envelopes = {i: Envelope(self._round, number, i) for i in questions}
         rested = {i: why for i, q in questions.items() if (why := self._rested(i, q))}
         messages = {
-            i: Message(
-                question_records(question, envelopes[i], self._of(i), known.get(i), self._spec),
-                self.nodes.of[owner(i)],
-                MESSAGES.get(type(question), TRAIN),
-                group_id=str(self._round),
-                ttl=self.times.timeout + SLACK,
-            )
+            i: self._message(question, envelopes[i], known.get(i), riders.get(i))
             for i, question in questions.items()
             if owner(i) in self.nodes.of and i not in rested
         }
-        kind = next((m.metadata.message_type for m in messages.values()), "")
-        started, deadline = time.monotonic(), self.times.deadline(kind, messages)
+        started, deadline = time.monotonic(), self.times.deadline({i: kind_of(m) for i, m in messages.items()})
         replies = self.nodes.send(messages, deadline, self.times)
         waited = min(deadline, time.monotonic() - started)
         self.nodes.unresponsive -= {owner(i) for i in messages}
@@ -190,12 +216,27 @@ class FlowerFederation(Federation):
         for i in questions:
             if i in replies:
                 found[i] = _read(replies[i], envelopes[i])
+                if i in riders and not isinstance(found[i], Failure | Lacking):
+                    self._foreseen.answers |= _measured(i, replies[i])
                 continue
             if i in messages:
                 self.times.missed(i)
             silent = f"did not answer within {round(waited, 1):g} seconds" if i in messages else "is not connected"
             found[i] = Failure(rested.get(i, silent))
         return found
+
+    def _message(self, question: Question, envelope: Envelope, known: str | None, rider: Evaluate | None) -> Message:
+        """Return the message of a question, and of a measurement of the same model."""
+        content = question_records(question, envelope, self._of(envelope.client), known, self._spec)
+        if rider is not None:
+            carry(content, "measure", {"splits": rider.splits})
+        return Message(
+            content,
+            self.nodes.of[owner(envelope.client)],
+            MESSAGES.get(type(question), TRAIN),
+            group_id=str(self._round),
+            ttl=self.times.timeout + SLACK,
+        )
 
     def _rested(self, i: str, question: Question) -> str | None:
         """Return why a client that misses many questions is not asked; measurements and trial steps ask everybody."""
@@ -209,6 +250,12 @@ class FlowerFederation(Federation):
 def owner(i: str) -> str:
     """Return the client whose node answers for ``i``: the client itself, or that of a virtual client."""
     return i.removesuffix(VIRTUAL)
+
+
+def _measured(i: str, reply: Message) -> dict[str, Answer | Failure]:
+    """Return the measurement that a reply carries, by its client; empty without one, which is then asked for."""
+    found = carried(reply.content, "measured")
+    return {i: Evaluated(counts=found["counts"])} if "counts" in found else {}
 
 
 def _read(reply: Message, envelope: Envelope) -> Answer | Failure | Lacking:

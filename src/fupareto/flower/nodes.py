@@ -14,7 +14,7 @@ from fupareto.federation.questions.schema import clipped
 from fupareto.flower import compat
 from fupareto.flower.membership import Membership
 from fupareto.flower.punctuality import Punctuality
-from fupareto.flower.records import read_here
+from fupareto.flower.records import kind_of, read_here
 
 log = logging.getLogger("flwr")
 
@@ -96,7 +96,7 @@ class Nodes:
                     i = waiting.pop(number)
                     replies[i] = reply
                     if times is not None:
-                        times.heard(i, messages[i].metadata.message_type, time.monotonic() - start)
+                        times.heard(i, kind_of(messages[i]), time.monotonic() - start)
                         last = time.monotonic() - start if len(replies) == times.share(messages) else last
             waited = time.monotonic() - start
             if not waiting or waited >= timeout:

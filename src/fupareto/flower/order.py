@@ -80,6 +80,11 @@ class Order(BaseModel):
     def _number_as_text(cls, value: Any) -> Any:
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
+    @field_validator("dormancy", mode="before")
+    @classmethod
+    def _no_text(cls, value: Any) -> Any:
+        return None if value == "" else value  # a run config cannot hold None
+
     @classmethod
     def read(cls, run_config: Mapping[str, Any]) -> "Order":
         """Return the order of a Flower run config; the error names every wrong key."""

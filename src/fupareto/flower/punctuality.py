@@ -12,7 +12,7 @@ every fourth, down to every sixteenth. Measurements ask everybody.
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -43,9 +43,9 @@ class Punctuality:
     _missed: dict[str, int] = field(default_factory=dict)
     _asked: dict[str, int] = field(default_factory=dict)  # round in which a client that misses answers was last asked
 
-    def deadline(self, kind: str, clients: Collection[str]) -> float:
-        """Return the seconds that a question of a kind may take."""
-        known = [self._seconds[i, kind] for i in clients]
+    def deadline(self, kinds: Mapping[str, str]) -> float:
+        """Return the seconds that questions may take, whose kind is given by client."""
+        known = [self._seconds[asked] for asked in kinds.items()]
         if not known or any(len(times) < KNOWN for times in known):
             return self.timeout
         return min(self.timeout, max(FLOOR, LATE * max(map(median, known))))

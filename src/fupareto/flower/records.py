@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from torch import Tensor
 
 from fupareto import documents, serial
@@ -63,6 +63,27 @@ def question_records(
     content.config_records[ABOUT]["request"] = json.dumps(request.to_json()) if request else ""
     content.config_records[ABOUT]["task"] = json.dumps(task) if task else ""
     return content
+
+
+def carry(content: RecordDict, name: str, value: Mapping[str, Any]) -> None:
+    """Add a small object to a message: ``measure``, splits to measure as well, or ``measured``, the counts of them."""
+    content.config_records[ABOUT][name] = json.dumps(value)
+
+
+def carried(content: RecordDict, name: str) -> dict[str, Any]:
+    """Return an object that a message carries; empty without one, or where it is malformed."""
+    about = content.config_records.get(ABOUT)
+    text = "" if about is None else str(about.get(name, ""))
+    try:
+        return documents.parse_object(text, finite=False) if 0 < len(text) <= MOST_TEXT else {}
+    except ValueError:
+        return {}
+
+
+def kind_of(message: Message) -> str:
+    """Return the type of a message, and whether it carries a measurement: the two take different times."""
+    measures = message.has_content() and carried(message.content, "measure")
+    return f"{message.metadata.message_type}{'+measure' if measures else ''}"
 
 
 def answer_records(answer: Any, envelope: Envelope) -> RecordDict:

@@ -15,6 +15,8 @@ from fupareto.errors import UserError
 from fupareto.flower.engine import FlowerFederation
 from fupareto.flower.membership import Membership
 from fupareto.flower.order import Order
+from fupareto.methods import Method
+from fupareto.methods.renew import Renew
 from fupareto.parameters import Layout
 from fupareto.progress import in_words
 from fupareto.run.directory import Run
@@ -108,12 +110,28 @@ def _unlearn(order: Order, federation: FlowerFederation, start: Start, how: dict
     more = bool(order.reference or order.retrain or order.dormancy is not None)
     at_once = order.audit and not more
     method = order.chosen(start.training)
+    _warn_of_unknown_training(method)
     result = api.unlearn(federation, start, order.request, method, attack=at_once, **how)
     if order.audit and more:
         log.info("fupareto: auditing the models")
         references = [str(path) for path in parse.listed(order.reference)]
         result.audit(retrain=order.retrain, reference=references or None, dormancy=order.dormancy)
     return result
+
+
+def _warn_of_unknown_training(method: Method) -> None:
+    """Say what renewal does where nothing is known of the training of the model."""
+    renew = method if isinstance(method, Renew) else getattr(method, "renew", None)
+    if isinstance(renew, Renew) and renew.training is None:
+        assumed = renew.trained
+        log.warning(
+            "fupareto: how the model was trained is not known, so renewal takes %d rounds with lr=%g and "
+            "batch_size=%d, the defaults of FedAvg; set model to the training run, or give its settings: "
+            'options="training.rounds=40 training.lr=0.1 training.batch_size=32"',
+            renew.budget,
+            assumed.lr,
+            assumed.batch_size,
+        )
 
 
 def _certify(order: Order, result: api.Result, out: Path) -> None:

@@ -19,6 +19,7 @@ class MemoryRun:
     """
 
     path = None  # no directory
+    waiting = None  # no checkpoint with a record
 
     def __init__(self, config: Mapping[str, Any] | None = None, request: Mapping[str, Any] | None = None) -> None:
         self.config: dict[str, Any] = without_none(config or {})
@@ -46,7 +47,7 @@ class MemoryRun:
         """Return the records of all rounds."""
         return self._rounds
 
-    def save_state(self, state: Any) -> None:
+    def save_state(self, state: Any, waiting: Mapping[str, Any] | None = None) -> None:
         """Do nothing; a run in memory has no checkpoints."""
 
     def load_state(self, cls: type[T]) -> T | None:

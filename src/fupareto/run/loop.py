@@ -7,14 +7,14 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from fupareto import serial
 from fupareto.audit.attendance import FIRST_ANSWERS, answered
-from fupareto.audit.measure import measure
+from fupareto.audit.measure import measure, splits_of
 from fupareto.errors import UserError
 from fupareto.federation.contract import Federation
 from fupareto.federation.questions import diverged
@@ -94,22 +94,23 @@ def run(
             if state.stage != "initial":  # a training run ends with the initial model; other runs start with it
                 place.save_model("initial", federation.layout.named(w0))
             place.save_state(method.stored(state))
-        rounds = _Rounds(method, KeepingAnswers(federation), place, answered(place.rounds()), missing)
-        keeper = replay.Keeper(method, place) if sides[0] and request is not None else None
+        book = _Book(federation, place, w0, sides, watch)
+        if not state.done:
+            book.take_up(state.w)
+        rounds = _Rounds(method, KeepingAnswers(federation), place, answered(book.records()), missing)
+        keeper = replay.Keeper(method, place, book.records()) if sides[0] and request is not None else None
         while not state.done:
             before, stage = state, state.stage
             state, record = rounds.next(before)
+            book.complete(before.w)
             if keeper:  # what a request was answered by can be computed again
                 record |= keeper.kept(before, state)
             ended = state.done or state.stage != stage
-            if ended or (measure_every and state.round % measure_every == 0):
-                record |= _glance(federation, state.w, w0, sides)
             if ended:
                 place.save_model(stage, federation.layout.named(state.w))
-            place.append(record)
-            place.save_state(method.stored(state))
-            if watch:
-                watch(record)
+            due = bool(measure_every) and state.round % measure_every == 0
+            book.enter(record, state.w, "now" if ended else "soon" if due else "never")
+            place.save_state(method.stored(state), book.waiting)
             rounds.check(record)
     _check_learnt(place.rounds(), state, w0)
     return Outcome(federation, place, sides, about.words() if about else "", _stored_bytes(state))
@@ -131,6 +132,52 @@ def _stored_bytes(state: State) -> int:
     """Return the bytes of a state in addition to the model."""
     tensors, _ = serial.pack(state)
     return sum(t.nbytes for name, t in tensors.items() if name != "w")
+
+
+@dataclass
+class _Book:
+    """The records of a run, and the measurements in them.
+
+    Where an engine can send a measurement together with the next round's first question, the record of a round waits
+    for it, and the checkpoint holds it until then.
+    """
+
+    federation: Federation
+    place: Run | MemoryRun
+    w0: Tensor
+    sides: Sides
+    watch: Watch | None
+    waiting: dict[str, Any] | None = None  # record of the last round, without its measurement
+
+    def take_up(self, w: Tensor) -> None:
+        """Announce the measurement for which the last record of a resumed run waits."""
+        self.waiting = self.place.waiting
+        if self.waiting is not None:
+            self.federation.foresee(w, splits_of(*self.sides))
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the records of all rounds."""
+        return [*self.place.rounds(), *([self.waiting] if self.waiting is not None else [])]
+
+    def enter(self, record: dict[str, Any], w: Tensor, measured: Literal["now", "soon", "never"]) -> None:
+        """Enter the record of a round; ``measured`` says when its model is to be measured."""
+        if measured == "soon" and self.federation.foresee(w, splits_of(*self.sides)):
+            self.waiting = record
+        elif measured == "never":
+            self._write(record)
+        else:
+            self._write({**record, **_glance(self.federation, w, self.w0, self.sides)})
+
+    def complete(self, w: Tensor) -> None:
+        """Complete the record that waits for the measurement of its model, if one does."""
+        if self.waiting is not None:
+            record, self.waiting = self.waiting, None
+            self._write({**record, **_glance(self.federation, w, self.w0, self.sides)})
+
+    def _write(self, record: dict[str, Any]) -> None:
+        self.place.append(record)
+        if self.watch:
+            self.watch(record)
 
 
 @dataclass

@@ -30,6 +30,7 @@ class Records(Storage):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._lines: _Lines | None = None
+        self.waiting: dict[str, Any] | None = None  # record of the last round in the checkpoint, without a measurement
 
     @property
     def config(self) -> dict[str, Any]:
@@ -67,11 +68,16 @@ class Records(Storage):
                 raise UserError(f"{path} is damaged in line {number}: {error}") from error
         return records
 
-    def save_state(self, state: Any) -> None:
-        """Replace the checkpoint, which also says what ``rounds.jsonl`` holds."""
+    def save_state(self, state: Any, waiting: Mapping[str, Any] | None = None) -> None:
+        """Replace the checkpoint, which also says what ``rounds.jsonl`` holds.
+
+        Args:
+            state: The state of the method.
+            waiting: Record of the last round, where it is not in ``rounds.jsonl`` because a measurement is missing.
+        """
         with self.locked():
             lines = self._so_far()
-            about = json.dumps({"size": lines.size, "sha256": lines.digest.hexdigest()})
+            about = json.dumps({"size": lines.size, "sha256": lines.digest.hexdigest(), "waiting": waiting})
             data = seal.seal(serial.to_bytes(state, rounds=about, sha256=seal.BLANK))
             self._mkdir(self.path / "checkpoint")
             try:
@@ -99,6 +105,7 @@ class Records(Storage):
                 "The models and rounds of the run are not affected; start a new run with another --out"
             ) from error
         self._keep_lines(self._first_lines(lines, state.round))  # type: ignore[attr-defined]
+        self.waiting = lines.get("waiting") if lines else None
         return state
 
     def _first_lines(self, lines: Mapping[str, Any] | None, done: int) -> bytes:

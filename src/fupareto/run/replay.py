@@ -82,12 +82,13 @@ class Keeper:
 
     Args:
         method: The method.
-        place: Storage of the run, with the rounds of an interrupted one.
+        place: Storage of the run.
+        records: Records of the rounds before, of a run that was interrupted.
     """
 
-    def __init__(self, method: Method, place: Run | MemoryRun) -> None:
+    def __init__(self, method: Method, place: Run | MemoryRun, records: Sequence[Mapping[str, Any]]) -> None:
         self.method, self.place = method, place
-        self.phases = {record["phase"] for record in place.rounds()}
+        self.phases = {record["phase"] for record in records}
 
     def kept(self, before: State, after: State) -> dict[str, str]:
         """Keep the states around a round if they are needed; return what its record says of the state after it."""
@@ -107,7 +108,8 @@ def _part(state: State) -> tuple[str, int, bool]:
 def _model_only(state: State) -> State:
     """Return a state without tensors other than the model."""
     tensors, _ = serial.pack(state)
-    return dataclasses.replace(state, **{name: torch.empty(0) for name in tensors if name != "w"})
+    empty: dict[str, Any] = {name: torch.empty(0) for name in tensors if name != "w"}
+    return dataclasses.replace(state, **empty)
 
 
 def _values(state: State) -> Any:
