@@ -21,7 +21,7 @@ VERDICTS = (REPRODUCED, BETTER, WORSE, CONTRADICTED, NOT_COMPARABLE)
 RULE = (
     f"Reproduced: the ASR is within {ASR:.2f} of the paper's, and the change of R-Acc from w0 within {CHANGE:.2f}. "
     "Better or worse: at least one of the two differs by more, and neither is on the other side. Contradicted: one is "
-    "better and the other worse; or the ASRs differ by more and only one of the models has forgotten (ASR below half of "
+    "better and the other worse; or the ASRs differ by more and only one of them has forgotten (an ASR below half of "
     "its w0's); or the changes differ by more and only one of them costs the retained clients accuracy (more than "
     f"{CHANGE:.2f}). Not comparable: w0 has less than half of the ASR or of the R-Acc of the paper's w0."
 )
