@@ -58,7 +58,11 @@ paper = "FUPareto s=3"
 WRITTEN = (
     *("results.json", "membership.md", "membership.tex", "table.md", "table.tex", "cost.md", "cost.tex"),
     *("convergence-cn1.svg", "convergence-cn1.png", "pareto-cn1.svg", "pareto-cn1.png"),
+    "report.html",
 )
+
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 def results(path: Path) -> Any:
@@ -90,6 +94,12 @@ def test_killed_and_run_again(tmp_path: Path) -> None:
             assert told["clients"] == {i: c["attacks"]["confidence"] for i, c in audit[stage]["clients"].items()}
             assert told["mean"] == audit[stage]["mean"].get("confidence")
             assert told["attacks"] == audit[stage]["mean"]
+    pages = {name: (out / name).read_bytes() for name in WRITTEN[1:]}
+    (out / "report.html").unlink()
+    again = forked("report", "runs/bench/tiny", cwd=tmp_path)
+    assert (again.code, len(again.out.splitlines())) == (0, len(pages)), again.err
+    assert {name: (out / name).read_bytes() for name in pages} == pages
+    assert b"figure-convergence-0" in pages["report.html"]
     lines = (out / "membership.md").read_text().splitlines()
     assert sum(line.startswith("| w0 |") for line in lines) == 2  # one table per seed
     assert not list(out.rglob("*.part"))
@@ -168,6 +178,47 @@ def test_mistakes_in_the_file(mistake: Callable[..., str], tmp_path: Path, old: 
     assert old in BENCH
     (tmp_path / "bench.toml").write_text(BENCH.replace(old, new, 1))
     mistake("bench", "bench.toml", says=(says,))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[]", "not an object"),
+        ("{}", "not the results.json of a bench"),
+        ('{"format": 1, "settings"', "cannot read results.json"),
+        ('{"format": 2}', "format"),
+    ],
+)
+def test_a_page_of_something_else(mistake: Callable[..., str], tmp_path: Path, content: str, says: str) -> None:
+    (tmp_path / "results.json").write_text(content)
+    mistake("report", "results.json", says=(says,))
+
+
+def test_a_damaged_results_file(mistake: Callable[..., str], tmp_path: Path) -> None:
+    """Whatever a cell lacks is named; nothing is written."""
+    whole = json.loads((REPOSITORY / "results/requests-digits.json").read_text())
+    damages: list[tuple[Callable[[Any], object], str]] = [
+        (lambda cell: cell["stages"].pop("initial"), "lacks w0"),
+        (lambda cell: cell["stages"]["unlearned"].pop("r_acc"), "lacks r_acc"),
+        (lambda cell: cell["stages"]["unlearned"].update(asr="much"), "valid number"),
+        (lambda cell: cell.pop("cost"), "lacks cost"),
+        (lambda cell: cell.update(label="another"), "not listed"),
+        (lambda cell: cell.update(membership={"initial": {"clients": {}, "mean": None}}), "final model"),
+    ]
+    for damage, says in damages:
+        damaged = json.loads(json.dumps(whole))
+        damage(damaged["cells"][1])
+        (tmp_path / "results.json").write_text(json.dumps(damaged))
+        mistake("report", "results.json", says=("results.json", says))
+    mistake("report", "results.json", "--figures", "here", says=("--figures is for a run",))
+
+
+def test_the_page_of_a_file_alone(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(REPOSITORY / "results/requests-digits.json", "mine.json")
+    ended = call("report", "mine.json")
+    assert (ended.code, ended.out) == (0, "mine.html\n")
+    assert "Requests for samples and for a class" in Path("mine.html").read_text()
 
 
 def test_mistakes_on_the_command_line(mistake: Callable[..., str], tmp_path: Path) -> None:

@@ -39,6 +39,14 @@ def test_the_reference_has_the_public_api(site: Path) -> None:
         assert re.search(rf'id="fupareto\.[\w.]*\b{name}"', page), name
 
 
+def test_links_to_the_results_of_a_bench_lead_to_its_page(site: Path) -> None:
+    assert 'href="bench/table1-fmnist.html"' in (site / "results" / "table1.html").read_text()
+    page = (site / "results" / "bench" / "table1-fmnist.html").read_text()
+    assert "script-src 'sha256-" in page
+    assert "FUPareto s=3, anchor" in page
+    assert not (site / "results" / "bench" / "demo-digits.html").exists()  # not of a bench
+
+
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
     fetched = re.compile(
         r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//|<link[^>]+rel="stylesheet"[^>]+href="(?:https?:)?//'

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fupareto.report import figures, render, render_comparison
+from fupareto.report.bench import page as bench
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="NO BROWSER: install chromium to check the report in one")
@@ -135,6 +136,74 @@ def test_nothing_overlaps_in_a_comparison(make: Any, rounds: Any, audit_of: Any,
     result = measure(render_comparison(runs, {name: audit for name, _, _ in runs}), tmp_path, PHONE)
     assert {key: result[key] for key in QUIET} == QUIET
     assert result["figures"] == ["from-to", "trajectories", "curves", "membership-runs"]
+
+
+# The page of a bench, from a result file of this repository ------------------------------------------------------
+
+RESULTS = Path(__file__).parents[2] / "results"
+SORT = """<script>
+const table = document.querySelector("table.sortable");
+const column = place => [...table.tBodies[0].rows].map(row => row.cells[place].textContent);
+const heads = [...table.tHead.rows[0].cells];
+const orders = [column(0).join()];
+for (let click = 0; click < 3; click++) { heads[2].querySelector("button").click(); orders.push(column(2).join()); }
+orders.push(column(0).join(), String(document.querySelectorAll("[aria-sort]").length));
+heads[0].querySelector("button").click();
+orders.push(column(0).join(), heads[0].getAttribute("aria-sort"));
+parent.document.body.setAttribute("data-result", JSON.stringify(orders));
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def benched() -> str:
+    """A bench with every kind of table and figure: the paper's cells, rounds, attacks and further training."""
+    table = json.loads((RESULTS / "table1-fmnist.json").read_text())
+    lasting = json.loads((RESULTS / "lasting-digits.json").read_text())
+    name, labels = lasting["settings"][0]["name"], [m["label"] for m in lasting["methods"]]
+    results = {**table, "settings": [table["settings"][1], lasting["settings"][0]]}
+    results["methods"] = table["methods"] + [
+        m for m in lasting["methods"] if m["label"] not in ("FedOSD", "FUGAS", "MoDe")
+    ]
+    results["methods"][-1]["label"] = "W" * 60
+    results["cells"] = [c for c in table["cells"] + lasting["cells"] if c["setting"] in ("CN=5", name)]
+    results["cells"] = [{**c, "label": "W" * 60 if c["label"] == labels[-1] else c["label"]} for c in results["cells"]]
+    rounds = [
+        {"round": n, "stage": "unlearned", "asr": 0.9 / n, "r_acc": 0.8, "distance": 0.1 * n} for n in range(1, 30)
+    ]
+    return bench.render(results, {"CN=5": {m["label"]: [rounds] for m in table["methods"]}})
+
+
+def test_the_page_of_a_bench_runs_its_own_script_and_no_other(benched: str, tmp_path: Path) -> None:
+    dom, log = browse(benched, tmp_path, "--dump-dom")
+    assert "CONSOLE" not in log
+    assert dom.count("<button") == benched.count('scope="col"') > 50
+    evil = benched.replace("</main>", "<script>document.title = 'evil'</script></main>")
+    dom, log = browse(evil, tmp_path, "--dump-dom")
+    assert "<title>evil" not in dom
+    assert "Content Security Policy" in log
+
+
+def test_the_columns_of_a_bench_can_be_sorted(benched: str, tmp_path: Path) -> None:
+    page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", benched).replace("</body>", f"{SORT}</body>")
+    frame = f'<!doctype html><body><iframe srcdoc="{html.escape(page)}"></iframe></body>'
+    found = re.search(r'data-result="([^"]*)"', browse(frame, tmp_path, "--dump-dom")[0])
+    assert found
+    first, up, down, again, names, sorted_heads, by_name, said = json.loads(html.unescape(found[1]))
+    values = [float(text.partition("%")[0]) for text in up.split(",")]
+    assert values == sorted(values)
+    assert [float(text.partition("%")[0]) for text in down.split(",")] == sorted(values, reverse=True)
+    assert (names, sorted_heads) == (first, "0")
+    assert again != up
+    assert said == "ascending"
+    assert by_name.startswith("FedAU")
+
+
+@pytest.mark.parametrize(("width", "dark"), [(DESK, True), (PHONE, False)])
+def test_nothing_overlaps_on_the_page_of_a_bench(benched: str, tmp_path: Path, width: int, dark: bool) -> None:
+    result = measure(benched, tmp_path, width, *(["--force-dark-mode"] if dark else []))
+    assert {key: result[key] for key in ("width", "loaded")} == {"width": 0, "loaded": 0}
+    assert result["figures"] == ["convergence-0", "pareto-0", "pareto-1", "lasting-1", "reversion-1"]
+    assert result["clashes"] == []
 
 
 def test_the_page_prints(run: Any, tmp_path: Path) -> None:

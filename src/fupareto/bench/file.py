@@ -211,10 +211,15 @@ def cells(bench: Bench, out: Path) -> Iterator[Cell]:
             raw = merged(raw, {"name": bench.name, "seed": seed, "train": {"record": record}})
             raw["unlearn"] = {"options": {}}  # options are those of the entry
             experiment = validate(raw, f"the experiment of setting '{setting.name}'")
-            place = out / slug(setting.name) / f"seed-{seed}"
+            place = directory(out, setting.name, seed)
             for entry in bench.methods:
                 experiments.forgetter(experiment, entry.method, entry.options)  # checks the options
                 yield Cell(setting, seed, entry, experiment, place / "training", place / slug(entry.label))
+
+
+def directory(out: Path, setting: str, seed: int) -> Path:
+    """Return the directory of a setting and seed, in which every cell has one named by the slug of its label."""
+    return out / slug(setting) / f"seed-{seed}"
 
 
 def slug(name: str) -> str:

@@ -1,6 +1,7 @@
 """Output files of a bench: results.json after every cell, tables and figures at the end.
 
 OUT/results.json                          everything measured, with provenance
+OUT/report.html                           all of the following on one page, with tables that can be sorted
 OUT/table.md  table.tex                   the results, with the paper's numbers
 OUT/cost.md  cost.tex                     rounds, traffic, storage, time
 OUT/membership.md  membership.tex         what attacks tell of each forgotten client
@@ -21,8 +22,10 @@ from fupareto.bench.file import slug
 from fupareto.errors import UserError
 from fupareto.files import make_directory, put
 from fupareto.report.bench import figures, tables
+from fupareto.report.bench.page import render
 
 RESULTS = "results.json"
+REPORT = "report.html"
 
 
 def known(place: Path) -> int:
@@ -44,6 +47,7 @@ def write(place: Path, results: Mapping[str, Any], curves: figures.Curves) -> li
     for setting in (s["name"] for s in results["settings"]):
         for name, data in figures.files(results, curves, setting).items():
             contents[name.replace(".", f"-{slug(setting)}.")] = data
+    contents[REPORT] = render(results, curves).encode()
     return [put_file(place / name, data) for name, data in contents.items()]
 
 

@@ -28,7 +28,6 @@ from fupareto.versions import versions
 from fupareto.vocabulary import RETRAINED, SECOND, STAGES
 
 MEASURED = ("asr", "asr_max", "r_acc", "r_acc_std", "r_acc_min", "forget_acc", "mia_auc", "distance")
-Curves = dict[str, dict[str, list[list[dict[str, Any]]]]]  # setting -> label -> seeds -> rounds
 
 
 def run(
@@ -246,14 +245,3 @@ def results(bench: Bench, scale: str, found: list[dict[str, Any]]) -> dict[str, 
         ],
         "cells": found,
     }
-
-
-def curves(bench: Bench, out: Path) -> Curves:
-    """Return the recorded rounds of every cell that has been started."""
-    found: Curves = {}
-    keys = ("round", "stage", "asr", "r_acc", "forget_acc", "distance")
-    for cell in cells(bench, out):
-        if Run.begun(cell.out):
-            rounds = [{k: r.get(k) for k in keys} for r in Run.open(cell.out).rounds()]
-            found.setdefault(cell.setting.name, {}).setdefault(cell.entry.label, []).append(rounds)
-    return found

@@ -24,7 +24,7 @@ def bench(
     """Compare methods on the same initial models, and with the paper's numbers; run it again to continue."""
     from fupareto import paper, progress
     from fupareto.bench import file as files
-    from fupareto.bench import output
+    from fupareto.bench import output, stored
     from fupareto.bench import run as benches
 
     loaded = files.load(file, scale)
@@ -52,7 +52,7 @@ def bench(
             agree=lambda sentence: yes,  # a question would stand in the live table
         )
     results = benches.results(loaded, scale, found)
-    written = [output.keep(place, results), *output.write(place, results, benches.curves(loaded, place))]
+    written = [output.keep(place, results), *output.write(place, results, stored.curves(results, place))]
     if as_json:
         typer.echo(json.dumps(results, indent=2))
         return

@@ -4,7 +4,8 @@ A method has the same colour, dash and mark in both; up to fifteen methods no tw
 on colour alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fupareto.report import style, svg
 from fupareto.report.bench import further, looks
 from fupareto.report.bench.aggregate import Results, aggregate, known_as, known_by
+from fupareto.report.bench.looks import DESK, Frame
 from fupareto.report.labels import between
 from fupareto.report.labels import label as write
 from fupareto.report.view import series
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 Rounds = list[dict[str, Any]]
 Curves = Mapping[str, Mapping[str, Sequence[Rounds]]]  # setting -> label -> seeds -> rounds
+Draw = Callable[[Frame], "Figure | None"]
 
 FAR = 3.0  # retraining this many times longer than everything else is cut off at the edge
 DIVERGED = 100.0  # a distance this many times the middle one would press all others onto the axis
@@ -31,21 +34,27 @@ def files(results: Results, curves: Curves, setting: str) -> dict[str, bytes]:
     """Return the figures of a setting by name and ending, as in ``pareto.svg``; none for what was not measured."""
     drawings: dict[str, bytes] = {}
     with style.applied():
-        for name, figure in (
-            ("convergence", convergence(results, curves, setting)),
-            ("pareto", pareto(results, setting)),
-            ("lasting", further.lasting(results, setting)),
-            ("reversion", further.reversion(results, setting)),
-        ):
+        for name, draw in draws(results, curves, setting).items():
+            figure = draw(Frame(heading=looks.heading(results, setting)))
             if figure is not None:
                 drawings |= svg.to_files(figure, name)
     return drawings
 
 
+def draws(results: Results, curves: Curves, setting: str) -> dict[str, Draw]:
+    """Return by name what draws the figures of a setting into a frame."""
+    return {
+        "convergence": partial(convergence, results, curves, setting),
+        "pareto": partial(pareto, results, setting),
+        "lasting": partial(further.lasting, results, setting),
+        "reversion": partial(further.reversion, results, setting),
+    }
+
+
 # Round by round --------------------------------------------------------------------------------------------------
 
 
-def convergence(results: Results, curves: Curves, setting: str) -> "Figure | None":
+def convergence(results: Results, curves: Curves, setting: str, frame: Frame = DESK) -> "Figure | None":
     """ASR, R-Acc and distance by round, a line per method, the mean over seeds."""
     found = curves.get(setting, {})
     labels = [m["label"] for m in results["methods"] if any(found.get(m["label"], ()))]
@@ -53,13 +62,13 @@ def convergence(results: Results, curves: Curves, setting: str) -> "Figure | Non
         return None
     from matplotlib.lines import Line2D
 
-    figure = style.canvas(style.WIDE, 8.6 + 0.2 * (len(labels) // 4))
+    figure = frame.canvas(8.6 + frame.legend_height(len(labels)))
     panels = list(figure.subplots(3, 1, sharex=True))
     last = _edge(results, {label: found[label] for label in labels})
     first = next((row for row in aggregate(results) if (row.setting, row.stage) == (setting, "initial")), None)
     known = known_by(results, setting)
     titles = {
-        known: f"{known_as(known)} (lower is better; {style.LOGARITHMIC})",
+        known: known_axis(known, frame),
         "r_acc": "R-Acc (higher is better)",
         "distance": "Distance from the initial model",
     }
@@ -67,16 +76,21 @@ def convergence(results: Results, curves: Curves, setting: str) -> "Figure | Non
         levels = [value for label in labels for value in _line(axes, results, label, found[label], key, last)]
         far = _finish(axes, key, levels, first.mean[key] if first else None)
         axes.set_title(f"{title} (logarithmic)" if far else title)
-    looks.heading(figure, results, setting)
     panels[2].set_xlabel("round")
     panels[2].set_xlim(0, last + max(1, last // 100))
-    panels[2].xaxis.set_major_locator(style.round_ticks(style.WIDE))
+    panels[2].xaxis.set_major_locator(style.round_ticks(frame.width))
     handles = [_handle(results, label, found[label], last) for label in labels]
     handles.append(Line2D([], [], color=style.MUTED, linewidth=1, linestyle=style.DASHED, label="initial model"))
     if any(_recovery(rounds) for label in labels for rounds in found[label]):
         handles.append(Line2D([], [], color=style.INK, linestyle="none", **_TICK, label="recovery begins"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, handlelength=3.5)
+    frame.legend(figure, handles=handles)
     return figure
+
+
+def known_axis(key: str, frame: Frame) -> str:
+    """Return the title of an axis of what is remembered."""
+    scale = f"; {style.LOGARITHMIC}" if frame.wide else ""
+    return f"{known_as(key)} (lower is better{scale})"
 
 
 def _finish(axes: "Axes", key: str, levels: list[float], initial: float | None) -> bool:
@@ -162,7 +176,7 @@ def _handle(results: Results, label: str, seeds: Sequence[Rounds], last: int) ->
 # Where they ended ------------------------------------------------------------------------------------------------
 
 
-def pareto(results: Results, setting: str) -> "Figure | None":
+def pareto(results: Results, setting: str, frame: Frame = DESK) -> "Figure | None":
     """R-Acc over ASR: solid where a method ended, hollow where it stood before recovery."""
     known = known_by(results, setting)
     rows = [r for r in aggregate(results) if r.setting == setting and None not in (r.mean[known], r.mean["r_acc"])]
@@ -170,7 +184,7 @@ def pareto(results: Results, setting: str) -> "Figure | None":
         return None
     from matplotlib.lines import Line2D
 
-    figure = style.canvas(style.WIDE, 6.4)
+    figure = frame.canvas(6.4 if frame.wide else 5.4 + frame.legend_height(len(rows)))
     axes = figure.subplots()
     places = {(row.label, row.stage): (float(row.mean[known] or 0), float(row.mean["r_acc"] or 0)) for row in rows}
     ends = {label: place for (label, _), place in places.items()}  # the last stage of each
@@ -180,18 +194,20 @@ def pareto(results: Results, setting: str) -> "Figure | None":
             axes.annotate("", ends[label], place, arrowprops={"arrowstyle": "->", "color": mark["color"], "lw": 0.8})
             mark |= {"markerfacecolor": style.PAPER}
         axes.plot(*place, linestyle="none", zorder=3 if stage != "initial" else 2, **mark)
-    style.remembered_axis(axes, "x")
+    style.remembered_axis(axes, "x", few=not frame.wide)
     style.percent_axis(axes, "y", *style.zoom([y for _, y in places.values()], 0.1))
     axes.set_title("Better is up and to the left")
-    axes.set_xlabel(f"{known_as(known)} (lower is better; {style.LOGARITHMIC})")
+    axes.set_xlabel(known_axis(known, frame))
     axes.set_ylabel("R-Acc (higher is better)")
-    looks.heading(figure, results, setting)
-    if any(stage == "recovered" for _, stage in places):
+    if frame.wide and any(stage == "recovered" for _, stage in places):
         fills = (("before recovery", style.PAPER), ("after recovery, or where there is none", style.NEUTRAL))
         handles = [
             Line2D([], [], linestyle="none", marker="o", color=style.NEUTRAL, mfc=f, label=name) for name, f in fills
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=2)
+    if not frame.wide:
+        looks.legend(frame, figure, results, list(ends))
+        return figure
     style.settle(figure)  # labels are placed where the layout has put the marks
     ways = [between(place, ends[label]) for (label, _), place in places.items() if place != ends[label]]
     names = [(style.short(label, 26), place, looks.mark(results, label)["color"]) for label, place in ends.items()]

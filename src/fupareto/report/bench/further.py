@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fupareto.report import style
 from fupareto.report.bench import looks
 from fupareto.report.bench.aggregate import INITIAL, Results, answers, known_as, known_by
+from fupareto.report.bench.looks import DESK, Frame
 from fupareto.report.labels import label as write
 from fupareto.report.markup import measured
 
@@ -18,12 +19,12 @@ RETRAINED = "retrained"
 Models = dict[str, list[Mapping[str, Any]]]  # model -> seeds -> what audits say of it
 
 
-def lasting(results: Results, setting: str) -> "Figure | None":
+def lasting(results: Results, setting: str, frame: Frame = DESK) -> "Figure | None":
     """What is remembered after each further round among the retained clients, a line per model."""
     curves = {name: line for name, seeds in models(results, setting).items() if (line := mean_curve(seeds))}
     if not curves:
         return None
-    figure = style.canvas(style.WIDE, 5.4)
+    figure = frame.canvas(5.4 + frame.legend_height(len(curves)))
     axes = figure.subplots()
     for name, line in curves.items():
         own = name in (INITIAL, RETRAINED)
@@ -35,29 +36,30 @@ def lasting(results: Results, setting: str) -> "Figure | None":
     known = known_by(results, setting)
     style.remembered_axis(axes, "y")
     axes.set_xlim(0, max(map(len, curves.values())) - 1)
-    axes.set_xlabel("further rounds of training among the retained clients")
+    axes.set_xlabel("further rounds of training" + (" among the retained clients" if frame.wide else ""))
     axes.set_ylabel(f"{known_as(known)} ({style.LOGARITHMIC})")
-    axes.set_title("What comes back after the request was answered (lower is better)")
-    looks.heading(figure, results, setting)
-    figure.legend(loc="outside lower center", ncols=4, handlelength=3.5)
+    axes.set_title("What comes back after the request" + (" was answered (lower is better)" if frame.wide else ""))
+    frame.legend(figure)
     return figure
 
 
-def reversion(results: Results, setting: str) -> "Figure | None":
+def reversion(results: Results, setting: str, frame: Frame = DESK) -> "Figure | None":
     """How much more is remembered at the worst later than now, over distance and loss barrier."""
     found = models(results, setting)
     places = {key: _places(found, key) for key in ("distance", "barrier")}
     if not all(places.values()):
         return None
-    figure = style.canvas(style.WIDE, 5.4)
+    figure = frame.canvas(5.4 if frame.wide else 7.6 + frame.legend_height(len(found)))
     titles = {"distance": "Distance from the initial model", "barrier": "Loss barrier on the line to the initial model"}
-    panels = dict(zip(places, figure.subplots(1, 2, sharey=True), strict=True))
+    panels = dict(zip(places, figure.subplots(*((1, 2) if frame.wide else (2, 1)), sharey=True), strict=True))
     for key, axes in panels.items():
         _scatter(axes, results, places[key])
         axes.set_title(titles[key])
         axes.set_xlim(left=-0.03 * max(x for x, _ in places[key].values()))
     panels["distance"].set_ylabel(f"{known_as(known_by(results, setting))}: worst later, minus now")
-    looks.heading(figure, results, setting)
+    if not frame.wide:
+        looks.legend(frame, figure, results, list(places["distance"]))
+        return figure
     style.settle(figure)
     for key, axes in panels.items():
         names = [(style.short(n, 20), place, looks.mark(results, n)["color"]) for n, place in places[key].items()]

@@ -28,6 +28,10 @@ __all__ = ["aggregate", "costs", "files", "latex", "markdown", "spread", "table"
 
 LACKING = "not applicable"
 NONE = "–"
+SPENT = (
+    "Rounds and traffic of unlearning and recovery together; stored: what the server keeps beside the model.",
+    "Seconds as measured on this machine, whatever else it did; measuring the models is not part of them.",
+)
 FAINT = 0.25  # below it, an initial model knows too little of the forget clients to measure forgetting
 
 
@@ -53,7 +57,7 @@ def table(results: Results, only: str | None = None) -> Sheet:
             texts += [_cell(printed(results, setting, label, stage))] if setting["paper"] else []
         rows.append([label, stage, *texts])
     notes = [*marks.notes, *_faint(results, settings), *_gaps(results, settings)]
-    return Sheet(_title(results, only), columns, 2, _grouped(rows), _about(results), notes)
+    return Sheet(_title(results, only), columns, 2, _grouped(rows), about(results), notes)
 
 
 def _title(results: Results, only: str | None) -> str:
@@ -76,8 +80,8 @@ def spread(results: Results) -> Sheet | None:
             pair = [row.spread[k] if row else None for k in (known_by(results, setting["name"]), "r_acc")]
             texts.append(NONE if pair == [None, None] else " / ".join(f"±{_three(value)}" for value in pair))
         rows.append([label, stage, *texts])
-    about = ["The standard deviation of the numbers above over seeds."]
-    return Sheet(f"{results['title']}: spread over seeds", columns, 2, _grouped(rows), about)
+    sentences = ["The standard deviation of the numbers above over seeds."]
+    return Sheet(f"{results['title']}: spread over seeds", columns, 2, _grouped(rows), sentences)
 
 
 def _lines(results: Results, settings: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, dict[str, Row]]]:
@@ -162,11 +166,11 @@ def _gaps(results: Results, settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return notes
 
 
-def _about(results: Results) -> list[str]:
+def about(results: Results) -> list[str]:
     """Return the sentences of every caption."""
     keys = dict.fromkeys(known_by(results, s["name"]) for s in results["settings"])
     names = " or ".join(map(known_as, keys))
-    text = [_reduced(results), f"{names} of the forgotten (lower is better) / R-Acc."]
+    text = [reduced(results), f"{names} of the forgotten (lower is better) / R-Acc."]
     text += [
         "R-Acc: accuracy of retained clients, in parentheses its standard deviation over clients.",
         _seeds(results),
@@ -178,7 +182,8 @@ def _about(results: Results) -> list[str]:
     return [sentence for sentence in text if sentence]
 
 
-def _reduced(results: Results) -> str:
+def reduced(results: Results) -> str:
+    """Return what is smaller than in the paper, as a sentence; empty for nothing."""
     if results["scale"] != "full":
         return f"{results['scale'].upper()} SCALE, reduced: {results['reduced']}."
     return f"Reduced: {results['reduced']}." if results["reduced"] else ""
@@ -218,15 +223,14 @@ def costs(results: Results, only: str | None = None) -> Sheet:
     heads = [("", name) for name in columns]
     if only is not None:
         heads, rows = heads[1:], [row[1:] for row in rows]
-    about = [
-        _reduced(results),
-        "Rounds and traffic of unlearning and recovery together; stored: what the server keeps beside the model.",
-        "Seconds as measured on this machine, whatever else it did; measuring the models is not part of them.",
+    sentences = [
+        reduced(results),
+        *SPENT,
         f"Ratio: the seconds of {retraining} are 1." if retraining else "",
         _seeds(results),
     ]
     left = 2 if only is None else 1
-    return Sheet(f"{_title(results, only)}, cost", heads, left, _grouped(rows), [*filter(None, about)], marks.notes)
+    return Sheet(f"{_title(results, only)}, cost", heads, left, _grouped(rows), [*filter(None, sentences)], marks.notes)
 
 
 def _in_units(key: str, value: float | None) -> str:
@@ -281,11 +285,11 @@ def files(results: Results) -> dict[str, str]:
 def terminal(results: Results) -> list[Any]:
     """Return what a terminal shows: results and cost in a table per setting, each with its caption."""
     shown: list[Any] = []
-    for make, about in ((table, _about(results)), (costs, costs(results).about)):
+    for make, sentences in ((table, about(results)), (costs, costs(results).about)):
         for setting in results["settings"]:
             sheet = make(results, setting["name"])
             shown += [to_rich(sheet), *([to_text((), sheet.notes)] if sheet.notes else [])]
-        shown.append(to_text(about, ()))
+        shown.append(to_text(sentences, ()))
     for sheet in lasting(results):
         shown += [to_rich(narrow(sheet)), to_text(sheet.about, ())]
     return shown

@@ -1,6 +1,8 @@
-"""HTML documents of runs and comparisons, complete in themselves: no script, no request, no other file."""
+"""HTML documents of runs and comparisons, complete in themselves: no request, no other file, no foreign script."""
 
-from collections.abc import Callable, Mapping
+import base64
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -12,7 +14,7 @@ from fupareto.tally import words
 
 # A page, top to bottom, after its head: name of the section, its entry in the list of contents, what writes it.
 # A new part of the report is one more line here.
-Sections = tuple[tuple[str, str, Callable[[Any], Safe | None]], ...]
+Sections = Sequence[tuple[str, str, Callable[[Any], Safe | None]]]
 SECTIONS: Sections = (
     ("verdict", "Audit", audit.verdict),
     ("stages", "Models", sections.stages),
@@ -42,12 +44,17 @@ COMPARISON: Sections = (
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-def document(title: str, *content: object) -> str:
-    """A whole page. Its policy forbids the browser to load or run anything, whatever the data say."""
-    css = Safe(resources.files("fupareto.report").joinpath("style.css").read_text(encoding="utf-8"))
+def document(title: str, *content: object, script: str | None = None) -> str:
+    """A whole page. Its policy forbids the browser to load or run anything, whatever the data say.
+
+    `script` is the file of a script of ours; the policy then allows the script with its hash, and no other.
+    """
+    css, program = Safe(_file("style.css")), _file(script) if script else ""
+    allowed = base64.b64encode(hashlib.sha256(program.encode()).digest()).decode()
+    policy = _POLICY + (f"; script-src 'sha256-{allowed}'" if script else "")
     head = join(
         Safe('<meta charset="utf-8">'),
-        Safe(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+        Safe(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
         Safe('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         Safe('<meta name="color-scheme" content="light dark">'),
         Safe('<link rel="icon" href="data:,">'),
@@ -59,10 +66,16 @@ def document(title: str, *content: object) -> str:
         *content,
         tag("footer", "Made by fupareto. This page is complete in itself and opens offline."),
     )
+    if script:
+        body = join(body, tag("script", Safe(program)))
     return f"<!doctype html>\n{tag('html', tag('head', head), tag('body', body), lang='en')}\n"
 
 
-def _body(layout: Sections, subject: RunView | list[RunView]) -> tuple[Safe, ...]:
+def _file(name: str) -> str:
+    return resources.files("fupareto.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def contents(layout: Sections, subject: Any) -> tuple[Safe, ...]:
     """The sections that have something to say, with a list of them in front."""
     written = [(name, entry, content) for name, entry, write in layout if (content := write(subject)) is not None]
     links = [tag("a", entry, href=f"#{name}") for name, entry, _ in written]
@@ -77,7 +90,7 @@ def render(
 ) -> str:
     """The report of one run, from its `summary.json`, `rounds.jsonl`, configuration and, if made, `audit.json`."""
     run = RunView(str(summary.get("name") or "unnamed"), summary, rounds, config, audit or {})
-    body = _body(SECTIONS, run)
+    body = contents(SECTIONS, run)
     checks = f" · {words(run.tally)}" if run.judged and run.tally else ""
     return document(f"{run.name}{checks} · unlearning report", sections.header(run), sections.tiles(run), *body)
 
@@ -89,4 +102,4 @@ def render_comparison(
     """The comparison of runs, each given as its name, summary and rounds; `audits` are by name, where there are any."""
     audits = audits or {}
     views = [RunView(name, summary, rounds, audit=audits.get(name) or {}) for name, summary, rounds in runs]
-    return document("Comparison of runs", comparison.header(views), *_body(COMPARISON, views))
+    return document("Comparison of runs", comparison.header(views), *contents(COMPARISON, views))
