@@ -128,8 +128,8 @@ def families(found: list[Found]) -> list[list[Found]]:
     groups: list[tuple[set[str], list[Found]]] = []
     for one in found:
         marks = {str(one.path.resolve()), *one.weights.values()}
-        if one.config.get("trained"):
-            marks.add(str(Path(str(one.config["trained"])).resolve()))
+        if source := one.config.get("trained"):  # as seen from the run; before, from the working directory
+            marks |= {str((base / str(source)).resolve()) for base in (one.path, Path())}
         if one.path.name in NESTED:
             marks.add(str(one.path.parent.resolve()))
         joined = [one]
