@@ -85,7 +85,8 @@ SGD: dict[str, Any] = {"optimizer": "sgd", "lr": 0.5, "rounds": 150, "epochs": 1
 World = Callable[[int], dict[str, tuple[Pair, Pair]]]
 CASES: dict[str, tuple[str, World, Callable[[], nn.Module], dict[str, Any]]] = {
     "classes": ("classes", digits(lambda y: y), lambda: mlp((1, 8, 8), 10), SGD),
-    "text": ("classes", topics, lambda: Bag(4), {"epochs": 4, "rounds": 60}),
+    "text": ("classes", topics, lambda: Bag(4), {"epochs": 4, "rounds": 160}),
+    "text, 60 rounds": ("classes", topics, lambda: Bag(4), {"epochs": 4, "rounds": 60}),
     "binary": ("binary", table("breast-cancer"), lambda: mlp((30,), 1), {}),
     "labels": (
         "labels",
@@ -93,7 +94,8 @@ CASES: dict[str, tuple[str, World, Callable[[], nn.Module], dict[str, Any]]] = {
         lambda: mlp((1, 8, 8), 3),
         SGD,
     ),
-    "numbers": ("numbers", table("diabetes"), lambda: mlp((10,), 1), {"rounds": 60}),
+    "numbers": ("numbers", table("diabetes"), lambda: mlp((10,), 1), {"rounds": 160}),
+    "numbers, 60 rounds": ("numbers", table("diabetes"), lambda: mlp((10,), 1), {"rounds": 60}),
     "tokens": ("tokens", packages(), lambda: Gru(256, 64), {"rounds": 40, "epochs": 2}),
 }
 

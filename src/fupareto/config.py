@@ -5,24 +5,20 @@ on the embedded digits.
 """
 
 import os
-import re
-import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from fupareto import documents
-from fupareto.errors import UserError, did_you_mean
+from fupareto.errors import UserError
+from fupareto.mistakes import SHORT, explain
 from fupareto.vocabulary import DATA_FILES, LARGEST_SETTING, MOST_KEPT
 
 MOST_CLIENTS = 100_000
 LARGEST_LIST = 1000  # columns that are targets
-MOST_MISTAKES = 20  # that one message names
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 80
 
 Name = Annotated[str, Field(max_length=documents.LONGEST_NAME)]
 Count = Annotated[int, Field(gt=0, le=LARGEST_SETTING)]
@@ -248,7 +244,7 @@ def located(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
         if not source.endswith(DATA_FILES) and not place.is_dir():
             return dict(raw)
     except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, or a loop of links
-        raise UserError(f"{path}: cannot use data.source = {_SHORT.repr(source)}: {error}") from error
+        raise UserError(f"{path}: cannot use data.source = {SHORT.repr(source)}: {error}") from error
     return merged(raw, {"data": {"source": str(place)}})
 
 
@@ -273,52 +269,6 @@ def validate(raw: dict[str, Any], where: str) -> Experiment:
 def is_bench(raw: dict[str, Any]) -> bool:
     """Return whether plain values are those of a bench file."""
     return not {"experiment", "settings", "methods"}.isdisjoint(raw)
-
-
-def explain(error: ValidationError, where: str, model: type[BaseModel]) -> str:
-    """Return a message with one line per mistake: its key, its value and what is expected there.
-
-    Args:
-        error: The error of pydantic.
-        where: The file, or what else was read, for the message.
-        model: The model that was validated.
-    """
-    lines = []
-    for mistake in error.errors():
-        parts = (str(part) for part in mistake["loc"] if part != "int" and not str(part).startswith("list["))
-        key = _short(".".join(parts)) or "the file"
-        if mistake["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-            lines.append(f"  {key}: unknown key{did_you_mean(mistake['loc'][-1], _known(model, mistake['loc']))}")
-        else:
-            message = mistake["msg"].removeprefix("Value error, ")
-            if mistake["type"] == "literal_error":
-                message += did_you_mean(mistake["input"], re.findall("'([^']*)'", mistake["ctx"]["expected"]))
-            shown = f"{key} = {_SHORT.repr(mistake['input'])}: " if key != "the file" else ""
-            lines.append(f"  {shown}{message}")
-    lines = list(dict.fromkeys(lines))
-    more = [f"  and {len(lines) - MOST_MISTAKES} more"] if len(lines) > MOST_MISTAKES else []
-    return f"{where} is not valid:\n" + "\n".join([*lines[:MOST_MISTAKES], *more])
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 120 else f"{text[:80]}...{text[-30:]}"
-
-
-def _known(model: type[BaseModel], loc: Sequence[int | str]) -> list[str]:
-    """Return the valid keys of the section in which ``loc`` lies (section names, list positions, key)."""
-    for part in loc[:-1]:
-        found = model.model_fields.get(str(part))
-        if found is not None:
-            model = next(_sections(found.annotation), model)
-    return list(model.model_fields)
-
-
-def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the models in a type annotation."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _sections(inner)
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

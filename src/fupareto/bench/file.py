@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fupareto import experiment as experiments
-from fupareto.config import Experiment, Name, explain, is_bench, located, merged, read, validate
+from fupareto.config import Experiment, Name, is_bench, located, merged, read, validate
 from fupareto.documents import NUMBERS
 from fupareto.errors import UserError, did_you_mean
 from fupareto.methods.registry import kind
+from fupareto.mistakes import explain
 from fupareto.vocabulary import LARGEST_SETTING
 
 FULL = "full"

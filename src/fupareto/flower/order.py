@@ -7,12 +7,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fupareto import parse
-from fupareto.config import explain
 from fupareto.errors import UserError
 from fupareto.federation import Request
 from fupareto.federation.request import VIRTUAL
 from fupareto.methods import FedAvg, Method
 from fupareto.methods.registry import find
+from fupareto.mistakes import explain
 
 
 class Order(BaseModel):
