@@ -107,7 +107,8 @@ def _part(state: State) -> tuple[str, int, bool]:
 def _model_only(state: State) -> State:
     """Return a state without tensors other than the model."""
     tensors, _ = serial.pack(state)
-    return dataclasses.replace(state, **{name: torch.empty(0) for name in tensors if name != "w"})
+    empty: dict[str, Any] = {name: torch.empty(0) for name in tensors if name != "w"}
+    return dataclasses.replace(state, **empty)
 
 
 def _values(state: State) -> Any:
