@@ -1,8 +1,10 @@
 """The ledger: append-only, hash-chained; several requests answered together; what comes back is seen."""
 
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -136,7 +138,11 @@ def test_a_request_is_withdrawn_with_a_reason(trained: Path, tmp_path: Path) -> 
     assert (gone.open, state(gone, TODAY)) == (False, f"withdrawn on {TODAY}")
     assert before in [entry.sha256 for entry in ledger.entries]  # nothing was taken away
     assert [one.number for one in ledger.requests if one.open] == [1, 3]
-    for refused in (lambda: ledger.withdraw(2, "again"), lambda: answering.answer(ledger, [1, 2], how)):
+    twice: list[Callable[[], object]] = [
+        partial(ledger.withdraw, 2, "again"),
+        partial(answering.answer, ledger, [1, 2], how),
+    ]
+    for refused in twice:
         with pytest.raises(UserError, match="request 2 is withdrawn"):
             refused()
     with pytest.raises(UserError, match="was withdrawn"):
@@ -165,12 +171,13 @@ def test_a_signed_ledger_stays_signed_by_operators(trained: Path, tmp_path: Path
     before = (ledger.path / "ledger.jsonl").read_bytes()
     for signer, why in ((None, "are signed; name the key"), (client, "is that of a client")):
         how = answering.with_federation(federation(), "retrain", signer)
-        for refused in (
-            lambda signer=signer: ledger.add({"clients": ["b"]}, *dates, signer),
-            lambda signer=signer: ledger.withdraw(1, "a mistake", signer),
-            lambda how=how: answering.answer(ledger, [1], how),
-            lambda how=how: answering.adopt(ledger, trained, how),
-        ):
+        attempts: list[Callable[[], object]] = [
+            partial(ledger.add, {"clients": ["b"]}, *dates, signer),
+            partial(ledger.withdraw, 1, "a mistake", signer),
+            partial(answering.answer, ledger, [1], how),
+            partial(answering.adopt, ledger, trained, how),
+        ]
+        for refused in attempts:
             with pytest.raises(UserError, match=why):
                 refused()
     assert (ledger.path / "ledger.jsonl").read_bytes() == before
@@ -240,11 +247,12 @@ def test_two_at_once(trained: Path, tmp_path: Path) -> None:
     assert [one.number for one in ledger.requests] == list(range(1, 25))
     how = answering.with_federation(federation(), "retrain")
     with ledger.exclusive():
-        for refused in (
-            lambda: answering.answer(Ledger(ledger.path), [1], how),
-            lambda: answering.adopt(Ledger(ledger.path), trained, how),
-            lambda: Ledger(ledger.path).withdraw(2, "a mistake"),
-        ):
+        attempts: list[Callable[[], object]] = [
+            partial(answering.answer, Ledger(ledger.path), [1], how),
+            partial(answering.adopt, Ledger(ledger.path), trained, how),
+            partial(Ledger(ledger.path).withdraw, 2, "a mistake"),
+        ]
+        for refused in attempts:
             with pytest.raises(UserError, match="another process is changing"):
                 refused()
     assert not (ledger.path / "runs").exists()

@@ -127,7 +127,7 @@ def test_the_audit_compares_with_a_ridge_that_is_trained_anew(trained: Path, tmp
     assert kept is not None
     assert alone is not None
     assert torch.equal(kept, alone)
-    assert found["retrained"]
+    assert found["truth"]
     path = certify(tmp_path / "run")
     assert [f.text for f in verify(path) if f.level == "failed"] == []  # equal to the kept model, as it must be
 
