@@ -6,12 +6,13 @@
 # make sbom   set up, then sbom.json: every package of the environment, as CycloneDX
 # make crash  set up, then lose power at every operation on the disk, with three kinds of remains (minutes)
 # make kills  set up, then kill a hundred commands at random moments (minutes)
+# make test-flower FLOWER=1.42.0   set up, then the tests over Flower with another version of it (half an hour)
 # make test-deployment   set up, then SuperLinks and SuperNodes as real processes (about ten minutes)
 PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.up-to-date
 
-.PHONY: demo test crash kills test-deployment fuzz sbom lint docs bench
+.PHONY: demo test crash kills test-deployment test-flower fuzz sbom lint docs bench
 
 demo: $(STAMP)
 	$(VENV)/bin/fupareto demo
@@ -27,6 +28,14 @@ kills: $(STAMP)
 
 test-deployment: $(STAMP)
 	$(VENV)/bin/python -m pytest -m deployment
+
+# Without dependencies: those of the installed version serve, and a new version may ask for packages that a mirror lacks.
+FLOWER ?= 1.42.0
+OTHER := $(abspath $(VENV))/flower-$(FLOWER)
+test-flower: $(STAMP)
+	test -d $(OTHER) || $(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --target $(OTHER) flwr==$(FLOWER)
+	PYTHONPATH=$(OTHER) $(VENV)/bin/python -m pytest tests/flower
+	FUPARETO_OTHER_FLOWER=$(OTHER) $(VENV)/bin/python -m pytest -m deployment tests/flower -k another
 
 fuzz: $(STAMP)
 	PYTHONPATH=tests OMP_NUM_THREADS=1 $(VENV)/bin/python -m fuzz --cases 10000

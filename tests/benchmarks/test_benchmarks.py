@@ -1,11 +1,13 @@
 """Benchmarks run for minutes and seldom; at tiny size they run here, and the page is made of what they wrote."""
 
+import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 
 import fedavg_round
+import flower_round
 import fupareto_round
 import growth
 import line_search
@@ -106,6 +108,35 @@ def test_a_process_of_its_own_that_hangs_or_crashes_is_reported() -> None:
         isolated(__import__("os")._exit, 3, limit=30)
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         isolated(divmod, 1, 0, limit=30)
+
+
+def test_the_benchmark_over_flower_goes_on_where_it_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[tuple[int, bool]] = []
+
+    def deployed(place: Path, start: Path, clients: tuple[str, ...], warm: bool) -> dict[str, object]:
+        measured.append((len(clients), warm))
+        if len(measured) == 3:
+            raise RuntimeError("stopped")
+        rounds = [{"seconds": 9.0}, {"seconds": 1.0 if warm else 4.0}, {"seconds": 2.0 if warm else 8.0}]
+        return dict.fromkeys(flower_round.METHODS, flower_round.seconds(rounds))
+
+    monkeypatch.setattr(flower_round, "over_flower", deployed)
+    monkeypatch.setattr(flower_round, "imported", lambda what: 1.0)
+    monkeypatch.setattr(flower_round, "ours", lambda start: {})
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("sys.argv", ["flower_round.py", str(tmp_path / "result.json")])
+    with pytest.raises(RuntimeError, match="stopped"):
+        flower_round.main()
+    assert len(json.loads((tmp_path / "result.json").read_text())["cells"]) == 2
+    flower_round.main()
+    forth = [(4, False), (4, True), (2, False), (2, True)]
+    assert measured == [*forth[:3], *forth[2:], *reversed(forth)]  # the third again, which had failed
+    found = json.loads((tmp_path / "result.json").read_text())
+    four_times = {"fedavg": 4.0, "fupareto": 4.0}
+    assert found["times_as_fast_warm"] == {"deployment": four_times, "deployment of two": four_times}
+    assert found["engines"]["deployment"]["fedavg"]["median"] == 6.0
 
 
 def test_the_page_shows_rounds_over_flower_where_they_were_measured() -> None:

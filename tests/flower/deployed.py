@@ -1,13 +1,17 @@
 """What the tests of deployments share: four clients of the example app, and how a run of theirs is judged."""
 
+import os
 from pathlib import Path
 
+import pytest
 import torch
 
 import fupareto
 from fupareto.run.directory import Run
 from presets import guard
 
+OTHER = os.environ.get("FUPARETO_OTHER_FLOWER")  # directory with another version of Flower
+with_other = pytest.mark.skipif(not OTHER, reason="FUPARETO_OTHER_FLOWER is not set")
 CLIENTS = ("0", "1", "2", "7")
 METHOD = guard(rounds=2, recovery_rounds=1, lr=0.3)
 OPTIONS = "rounds=2 recovery_rounds=1 lr=0.3"

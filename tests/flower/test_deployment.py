@@ -1,6 +1,7 @@
 """Flower for real: a SuperLink, four SuperNodes and `flwr run` as processes, some of them killed in the middle.
 
-The app is the example's, so what the documentation shows is what runs here.
+The app is the example's, so what the documentation shows is what runs here. Everything runs cold and warm, and warm
+with another version of Flower where FUPARETO_OTHER_FLOWER names one (`make test-flower`).
 """
 
 import os
@@ -15,16 +16,22 @@ import pytest
 import fupareto
 from fupareto.run.directory import Run
 
-from .deployed import CLIENTS, assert_as_expected, config
+from .deployed import CLIENTS, OTHER, assert_as_expected, config, with_other
 from .example import APP
 from .processes import Deployment, deployment
 
 pytestmark = pytest.mark.deployment
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["cold", "warm"])
+KINDS = {"cold": (False, None), "warm": (True, None), "warm, another Flower": (True, OTHER)}
+PARAMS = [pytest.param(kind, marks=[with_other] if "another" in kind else []) for kind in KINDS]
+
+
+@pytest.fixture(scope="module", params=PARAMS, ids=list(KINDS))
 def open_link(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with deployment(tmp_path_factory.mktemp("open"), CLIENTS, tls=False, warm=request.param) as running:
+    warm, other = KINDS[request.param]
+    place, flower = tmp_path_factory.mktemp("open"), Path(other) if other else None
+    with deployment(place, CLIENTS, tls=False, warm=warm, flower=flower) as running:
         yield running
 
 
@@ -100,11 +107,12 @@ def test_a_node_that_is_killed_is_named_and_the_run_goes_on(open_link: Deploymen
     assert "2 is missing" in output
 
 
-def test_no_process_is_left_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+def test_no_process_is_left_behind(warm: bool, tmp_path: Path) -> None:
     groups: set[int] = set()
 
     def fail() -> None:
-        with deployment(tmp_path, ("0",), tls=False) as running:
+        with deployment(tmp_path, ("0",), tls=False, warm=warm) as running:
             groups.update(map(running.group_of, ("superlink", "superexec", "node-0")))
             raise ZeroDivisionError
 

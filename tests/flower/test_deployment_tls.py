@@ -1,11 +1,9 @@
 """The same deployment with TLS, a key for every node and a membership file: nobody takes part who is not a member.
 
-With another version of Flower too, where one is installed in a directory of its own that FUPARETO_OTHER_FLOWER names:
-
-    pip install --no-deps --target DIR flwr==1.42.0
+With another version of Flower too, where one is installed in a directory of its own that FUPARETO_OTHER_FLOWER names
+(`make test-flower`).
 """
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +13,7 @@ import pytest
 import fupareto
 from fupareto.run.directory import Run
 
-from .deployed import CLIENTS, assert_as_expected, config
+from .deployed import CLIENTS, OTHER, assert_as_expected, config, with_other
 from .example import APP
 from .processes import Deployment, deployment
 
@@ -26,8 +24,7 @@ pytestmark = [
 ]
 
 
-OTHER = os.environ.get("FUPARETO_OTHER_FLOWER")
-VERSIONS = [None, pytest.param(OTHER, marks=pytest.mark.skipif(not OTHER, reason="FUPARETO_OTHER_FLOWER is not set"))]
+VERSIONS = [None, pytest.param(OTHER, marks=with_other)]
 
 
 @pytest.fixture(scope="module", params=VERSIONS, ids=["installed Flower", "another Flower"])

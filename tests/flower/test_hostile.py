@@ -29,7 +29,7 @@ from fupareto.federation.questions import (
     TrialLosses,
     flaw,
 )
-from fupareto.federation.questions.schema import LONGEST
+from fupareto.federation.questions.schema import LONGEST, MOST
 from fupareto.flower import engine, nodes
 from fupareto.flower.engine import FlowerFederation
 from fupareto.flower.records import Envelope, answer_records
@@ -260,7 +260,7 @@ def fuzzed(rng: random.Random, answer: Any, envelope: Envelope) -> RecordDict:
     about = dict(content.config_records["fupareto"])
     arrays = dict(content.array_records["fupareto.arrays"])
     for _ in range(rng.randint(1, 3)):
-        what = rng.randrange(7)
+        what = rng.randrange(8)
         whole = [(name, array) for name, array in arrays.items() if array.data]
         if what == 0 and whole:
             name, array = rng.choice(whole)
@@ -285,6 +285,9 @@ def fuzzed(rng: random.Random, answer: Any, envelope: Envelope) -> RecordDict:
             del about[rng.choice(list(about))]
         elif what == 6 and arrays:
             del arrays[rng.choice(list(arrays))]
+        elif what == 7:
+            counts = f'{{"test": {{"samples": {rng.choice(PIECES)}, "right": 3, "loss": {rng.choice(PIECES)}}}}}'
+            about["measured"] = f'{{"counts": {rng.choice((*PIECES, counts))}{rng.choice(("}", ""))}'
         about.setdefault("values", "")
     return RecordDict({"fupareto": ConfigRecord(about), "fupareto.arrays": ArrayRecord(arrays)})
 
@@ -293,11 +296,14 @@ def test_ten_thousand_answers_and_none_stops_the_server() -> None:
     rng, envelope = random.Random(0), Envelope(0, 1, BAD)
     asked = Message(RecordDict(), 7, "train.unlearn")
     asked.metadata.__dict__["_src_node_id"] = 1
-    refused = 0
+    refused = carried = 0
     for _ in range(10_000):
         question, answer = rng.choice(QUESTIONS)
         reply = Message(fuzzed(rng, answer, envelope), reply_to=asked)
         found = engine._read(reply, envelope)
+        for measured in engine._measured(BAD, reply).values():  # every one of them is spoilt
+            carried += 1
+            assert flaw(Evaluate(W, ("test",)), measured, len(W)) is not None or sound(measured)
         reason = flaw(question, found, len(W))  # type: ignore[arg-type]
         if reason is not None:
             refused += 1
@@ -306,6 +312,13 @@ def test_ten_thousand_answers_and_none_stops_the_server() -> None:
             tensors = [t for t in vars(found).values() if isinstance(t, torch.Tensor)]
             assert all(t.shape == W.shape and bool(torch.isfinite(t).all()) for t in tensors)
     assert refused > 7_000
+    assert carried > 500
+
+
+def sound(measured: Any) -> bool:
+    """Whether a measurement is one that a client could have made."""
+    counts = measured.counts["test"]
+    return 3 <= counts["samples"] <= MOST and isinstance(counts["loss"], float | int)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
