@@ -63,13 +63,11 @@ def _stationary(matrix: Array, target: Array, inside: NDArray[np.bool_]) -> tupl
     x = np.zeros(len(target))
     active = np.flatnonzero(inside)
     if len(active):
-        columns = matrix[:, active]
-        part = columns[active]
+        part = matrix[np.ix_(active, active)]
         part[np.diag_indices_from(part)] += RIDGE
         factor = cho_factor(part, overwrite_a=True, check_finite=False)
         x[active] = cho_solve(factor, target[active], check_finite=False)
-        return x, columns @ x[active] - target
-    return x, -target
+    return x, matrix @ x - target
 
 
 def _polished(matrix: Array, target: Array, start: Array) -> Array:
@@ -81,8 +79,7 @@ def _polished(matrix: Array, target: Array, start: Array) -> Array:
     for _ in range(3 * len(target) + 10):
         x, fell = _feasible(factor, target, x)
         blocked = set() if fell else blocked
-        columns = matrix[:, factor.active]
-        gain = target - columns @ x[factor.active]
+        gain = target - matrix @ x
         gain[[*factor.active, *blocked]] = 0.0
         best = int(gain.argmax())
         noise = 8 * EPS * (1.0 + float(np.abs(x).sum()))
