@@ -70,6 +70,12 @@ def cell(table: str, row: str, column: Mapping[str, Any], stage: str) -> Cell | 
     return {"asr": found[0]["ASR"], "r_acc": found[0]["R_Acc_mean"], "r_acc_std": found[0]["R_Acc_std"]}
 
 
+def rows(table: str) -> list[dict[str, Any]]:
+    """Return every row of a table of the paper, as paper.json has it."""
+    found: list[dict[str, Any]] = _all()[table]["rows"]
+    return found
+
+
 def check(table: str, rows: Iterable[str], columns: Iterable[Mapping[str, Any]]) -> None:
     """Refuse rows and columns that the table does not have; empty ones are skipped: the paper does not report them."""
     rows, columns = [r for r in rows if r], [c for c in columns if c]

@@ -5,9 +5,10 @@ A table is found by the marker above it, ``<!-- table: NAME -->``. ``EXPECTED[NA
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from statistics import fmean, stdev
 from typing import Any
 
@@ -474,7 +475,90 @@ def front() -> Table:
     return table
 
 
+# The paper, cell by cell ---------------------------------------------------------------------------------------------
+
+COLUMNS = [("table1", d, n) for d in ("FMNIST", "CIFAR-100", "GTSRB") for n in (1, 5)]
+COLUMNS += [("ablation", d, 3) for d in ("FMNIST", "CIFAR-10", "CIFAR-100")]
+WORDS = ["reproduced", "better", "worse", "contradicted", "not comparable", "not run"]
+
+
+def source(table: str, dataset: str, forget: int) -> tuple[str, str] | None:
+    """Return the first listed result file that has a column of the paper, and its setting."""
+    for name in tomllib.loads((ROOT / "docs/results/paper.toml").read_text())["sources"]:
+        if (ROOT / "results" / f"{name}.json").exists() and load(name)["paper"] == table:
+            for setting in load(name)["settings"]:
+                if setting["paper"] == {"dataset": dataset, "CN": forget}:
+                    return name, setting["name"]
+    return None
+
+
+@cache
+def beside(table: str, dataset: str, forget: int) -> Table:
+    """Return every cell of a column of the paper beside ours, with the verdict."""
+    found = source(table, dataset, forget)
+    rows = rows_of(*found) if found else {}
+    named = {m["label"]: _plain(m["paper"]) for m in load(found[0])["methods"] if m["paper"]} if found else {}
+    ours = {(named.get(label, label), stage): row.mean for (label, stage), row in rows.items()}
+    words = {"initial": "initial", "unlearn": "unlearned", "post": "recovered"}
+    printed = [r for r in _paper_tables()[table]["rows"] if (r["dataset"], r["CN"]) == (dataset, forget)]
+    head = ["method", "stage", "paper", "ours", "ASR, ours − paper", "R-Acc from w0, ours − paper", "verdict"]
+    shown = [head]
+    for row in printed:
+        stage = words.get(row["stage"], "unlearned")
+        line = [row["method"], stage, f"{short(row['ASR'])} / {short(row['R_Acc_mean'])}"]
+        mine = ours.get((_plain(row["method"]), stage))
+        if mine is None:
+            shown.append([*line, "", "", "", "not run"])
+            continue
+        asr, change = mine["asr"] - row["ASR"], mine["r_acc"] - ours["w0", "initial"]["r_acc"]
+        their_change = row["R_Acc_mean"] - printed[0]["R_Acc_mean"]
+        line += [cell(mine), signed(asr)]
+        if stage == "initial":
+            shown.append([*line, "", "where both start"])
+            continue
+        start = (ours["w0", "initial"]["asr"], ours["w0", "initial"]["r_acc"])
+        known = (printed[0]["ASR"], printed[0]["R_Acc_mean"])
+        said = judged((mine["asr"], change, *start), (row["ASR"], their_change, *known))
+        shown.append([*line, signed(change - their_change), said])
+    return shown
+
+
+def judged(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    """Return the verdict on ASR, change of R-Acc, and ASR and R-Acc of w0, from the words of the page."""
+    if ours[2] < theirs[2] / 2 or ours[3] < theirs[3] / 2:
+        return "not comparable"
+    worse_asr, worse_change = round(ours[0] - theirs[0], 9), round(theirs[1] - ours[1], 9)
+    better = worse_asr < -0.05 or worse_change < -0.04
+    worse = worse_asr > 0.05 or worse_change > 0.04
+    if not better and not worse:
+        return "reproduced"
+    forgets = abs(worse_asr) > 0.05 and (ours[0] < ours[2] / 2) != (theirs[0] < theirs[2] / 2)
+    costs = abs(worse_change) > 0.04 and (round(ours[1], 9) < -0.04) != (round(theirs[1], 9) < -0.04)
+    if forgets or costs or (better and worse):
+        return "contradicted"
+    return "better" if better else "worse"
+
+
+def signed(value: float) -> str:
+    """Return a difference with its sign."""
+    return f"{'−' if round(value, 3) < 0 else '+'}{short(abs(value))}"
+
+
+def counted() -> Table:
+    """Return how many cells of each column have each verdict."""
+    names = {"table1": "Table I", "ablation": "Ablation", "FMNIST": "Fashion-MNIST"}
+    lines = []
+    for table, dataset, forget in COLUMNS:
+        said = [row[-1] for row in beside(table, dataset, forget)[1:] if row[1] != "initial"]
+        title = f"{names[table]}, {names.get(dataset, dataset)}, CN = {forget}"
+        lines.append([title, *(str(said.count(word)) for word in WORDS)])
+    total = [str(sum(int(line[k]) for line in lines)) for k in range(1, len(WORDS) + 1)]
+    return [["column", *WORDS], *lines, ["all", *total]]
+
+
 EXPECTED: dict[str, Callable[[], Table]] = {
+    "paper counts": counted,
+    **{f"paper {table} {d} CN={n}": partial(beside, table, d, n) for table, d, n in COLUMNS},
     "overview": overview,
     "front": front,
     "front lasting": lambda: [row[:6] for row in lasting("lasting-digits") if row[0] in FRONT],

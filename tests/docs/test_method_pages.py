@@ -1,6 +1,7 @@
 """Every method has a page, with the options that it has and their defaults."""
 
 import dataclasses
+import pkgutil
 import re
 
 import pytest
@@ -55,6 +56,21 @@ def test_the_presets_are_those_of_the_code() -> None:
             continue
         [(name, value)] = presets[preset].items() - presets["guard"].items()
         assert words.startswith(f"`{name}={shown(value)}`"), preset
+
+
+def test_every_function_of_the_listing_exists() -> None:
+    """The listing of the algorithm names functions by module; each is there, and every phase is named."""
+    text = (FOLDER / "fupareto.md").read_text()
+    [listing] = [table for _, table in tables(text) if table[0] == ["line", "what", "function"]]
+    assert [row[0] for row in listing[1:]] == [str(n) for n in range(1, len(listing))]
+    named = [name for row in listing[1:] for name in re.findall(r"`([^`]+)`", row[2])]
+    assert all(re.findall(r"`([^`]+)`", row[2]) for row in listing[1:])
+    for name in named:
+        package = "fupareto" if name.startswith("pareto.") else "fupareto.methods.fupareto"
+        module, _, attribute = name.partition(".")
+        assert callable(pkgutil.resolve_name(f"{package}.{module}:{attribute}")), name
+    steps = ("_improve", "_expand", "_recover")
+    assert {f"method.FUPareto.{step}" for step in steps} <= set(named)
 
 
 def test_the_index_and_the_site_list_every_method() -> None:

@@ -2,6 +2,8 @@
 
 import itertools
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -80,6 +82,21 @@ def test_a_corrupted_page_fails(page: Path) -> None:
 def test_a_table_without_its_marker_fails() -> None:
     page = (ROOT / "docs" / "results.md").read_text()
     assert wrong(page.replace("<!-- table: overview -->", ""))
+
+
+def test_the_page_of_the_paper_is_what_its_script_writes(tmp_path: Path) -> None:
+    """Where a result file is new: python docs/paper.py. A contradiction has a sentence, a missing column a reason."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs/paper.py", "--out", tmp_path / "paper.md"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    written = (tmp_path / "paper.md").read_text()
+    assert (ROOT / "docs/results/paper.md").read_text() == written
+    for _, table in tables(written):
+        for row in table[1:]:
+            if row[-1] == "contradicted":
+                assert f"- **{row[0]}** contradicts: " in written
+    assert "Nothing was tried yet" not in written
 
 
 def test_the_history_has_no_numbers_without_a_file() -> None:

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fupareto.pareto import Array, min_norm
+from fupareto.pareto import Array, active_set, min_norm
 
 from .gradients import client_gradients, exact_gradients, guided_gradients
-from .wolfe import brute_force, wolfe
+from .wolfe import brute_force, lawson_hanson, wolfe
 
 
 def direction(rows: Array) -> Array:
@@ -65,6 +65,36 @@ def test_agrees_with_brute_force_over_faces(rows: Array) -> None:
 @given(client_gradients(most=40))
 def test_agrees_with_wolfe(rows: Array) -> None:
     np.testing.assert_allclose(direction(rows), wolfe(rows) @ rows, atol=1e-6 * np.sqrt(largest(rows)))
+
+
+@settings(max_examples=50)
+@given(guided_gradients())
+def test_agrees_with_lawson_and_hanson(rows: Array) -> None:
+    expected = lawson_hanson(rows) @ rows
+    np.testing.assert_allclose(direction(rows), expected, atol=1e-6 * np.sqrt(largest(rows)))
+
+
+@pytest.mark.parametrize(("clients", "parameters", "common"), [(700, 2000, 0.1), (700, 2000, 1.0), (800, 150, 0.3)])
+def test_many_clients_with_large_and_small_active_sets(clients: int, parameters: int, common: float) -> None:
+    """Nearly orthogonal gradients have almost all weights positive; more clients than dimensions have few."""
+    rng = np.random.default_rng(clients)
+    rows = rng.normal(size=(clients, parameters)) + common * rng.normal(size=parameters)
+    rows[5], rows[-1] = rows[4], rng.normal(size=clients - 1) @ rows[:-1] / clients
+    weights = min_norm(rows @ rows.T)
+    assert_optimal(rows, weights)
+    np.testing.assert_allclose(weights @ rows, lawson_hanson(rows) @ rows, atol=1e-9 * np.sqrt(largest(rows)))
+
+
+def test_exact_where_block_pivoting_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second phase alone finds the same point, from nothing and from a wrong active set."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(40, 25)) + 0.5 * rng.normal(size=25)
+    rows[7] = rows[3]
+    expected = direction(rows)
+    for start in (np.zeros(40), np.ones(40), rng.random(40) * (rng.random(40) < 0.5)):
+        monkeypatch.setattr(active_set, "_pivoted", lambda matrix, target, start=start: start)
+        assert_optimal(rows, min_norm(rows @ rows.T))
+        np.testing.assert_allclose(direction(rows), expected, atol=1e-12)
 
 
 @given(guided_gradients(), st.randoms(use_true_random=False))

@@ -1,15 +1,21 @@
 """Common descent directions, as coefficients over the clients' gradients.
 
 A *hull* is a matrix ``(objectives, clients)``: row k contains the coefficients of objective k's gradient over the
-clients' gradients. :func:`~fupareto.pareto.gram.combine` turns coefficients into a vector of the model's size.
+clients' gradients. Where most objectives are single gradients it is sparse.
+:func:`~fupareto.pareto.gram.combine` turns coefficients into a vector of the model's size.
 """
 
 import math
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
+from scipy import sparse
 
 from fupareto.pareto.gram import Array
 from fupareto.pareto.min_norm import min_norm
+
+Hull: TypeAlias = sparse.csr_array
 
 
 def length(gram: Array, coefficients: Array) -> float:
@@ -32,7 +38,21 @@ def equal_norms(gram: Array, live: np.typing.NDArray[np.bool_]) -> Array:
     return np.where(live, mean / np.where(live, norms, 1.0), 0.0)
 
 
-def common_descent(gram: Array, hull: Array) -> Array:
+def single(scale: Array, live: Sequence[int]) -> Hull:
+    """Return the hull of single gradients: those at the positions ``live``, each with its factor."""
+    rows, factors = np.arange(len(live)), scale[np.asarray(live, dtype=np.intp)]
+    hull: Hull = sparse.csr_array((factors, (rows, live)), shape=(len(live), len(scale)))
+    return hull
+
+
+def with_row(hull: Hull, row: Array) -> Hull:
+    """Return the hull with one more objective."""
+    taller: Hull = sparse.csr_array(sparse.vstack([hull, row[None]]))
+    return taller
+
+
+def common_descent(gram: Array, hull: Hull | Array) -> Array:
     """Return the coefficients of the min-norm point of the hull, eq. (5): d·q ≥ ‖d‖² for every objective q."""
-    weights: Array = min_norm(hull @ gram @ hull.T) @ hull
+    products = hull @ (hull @ gram).T
+    weights: Array = min_norm(np.asarray(products)) @ hull
     return weights

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.linalg.blas import dsyrk
 
 Array = NDArray[np.float64]
 Rows = torch.Tensor | Sequence[torch.Tensor]  # (m, n), or blocks of it, one below the other
@@ -36,16 +37,27 @@ def gram(rows: Rows, chunk: int | None = None) -> Array:
     """
     blocks = _blocks(rows)
     m = sum(map(len, blocks))
-    total = torch.zeros(m, m, dtype=torch.float64, device=blocks[0].device)
-    for _, part in _chunks(blocks, chunk):
-        total += part @ part.T
+    total = np.zeros((m, m), order="F")
+    for _, part in _chunks(blocks, chunk) if m else ():
+        # One triangle is half of the work of a product with the transpose.
+        total = dsyrk(1.0, part.cpu().numpy().T, trans=1, beta=1.0, c=total, overwrite_c=1)
         del part  # free the chunk before the next one is made
     # Squares of float32 cannot overflow float64, so the diagonal is finite if and only if the row is.
-    broken = torch.nonzero(~torch.isfinite(total.diagonal())).flatten().tolist()
+    broken = np.flatnonzero(~np.isfinite(total.diagonal())).tolist()
     if broken:
         raise ValueError(f"gradients contain NaN or infinity in rows {broken}; leave these clients out")
-    result: Array = ((total + total.T) / 2).cpu().numpy()
-    return result
+    return _mirrored(total)
+
+
+def _mirrored(upper: Array) -> Array:
+    """Return the symmetric matrix with this upper triangle, in the same memory."""
+    size = 1024
+    for start in range(0, len(upper), size):
+        rows = slice(start, start + size)
+        upper[start:, rows] = np.vstack([np.triu(upper[rows, rows]), upper[rows, start + size :].T])
+        corner = upper[rows, rows]
+        corner += np.triu(corner, 1).T
+    return upper
 
 
 def combine(coefficients: Array, rows: Rows, chunk: int | None = None) -> torch.Tensor:

@@ -1,9 +1,8 @@
 """Min-norm point of the convex hull of gradients (MGDA)."""
 
 import numpy as np
-from scipy.linalg import lapack
-from scipy.optimize import nnls
 
+from fupareto.pareto.active_set import nonnegative
 from fupareto.pareto.gram import Array, check_gram
 
 
@@ -13,10 +12,11 @@ def min_norm(gram: Array) -> Array:
     The direction ``d = Σ λ_i g_i`` then satisfies ``d·g_i ≥ ‖d‖²`` for every objective, with equality where
     ``λ_i > 0``: a step along ``-d`` lowers all of them, or ``d = 0`` and the point is Pareto stationary.
 
-    Solved exactly as a least-squares problem. With ``x_i = λ_i ‖g_i‖`` and ``RᵀR`` the Gram matrix of the
-    unit gradients, ``min ‖R x‖² + (Σ x_i / ‖g_i‖ - 1)²`` over ``x ≥ 0`` has its solution on the ray of
+    Solved exactly as a least-squares problem. With ``x_i = λ_i ‖g_i‖`` and ``U`` the Gram matrix of the
+    unit gradients, ``min xᵀU x + (Σ x_i / ‖g_i‖ - 1)²`` over ``x ≥ 0`` has its solution on the ray of
     ``λ*``, for every weight of the second term. Unit gradients preserve the relative accuracy of short ones, and the
-    convergence of the active-set solver when norms differ by orders of magnitude.
+    convergence of the active-set solver when norms differ by orders of magnitude. Only the part of the matrix that
+    belongs to positive weights is ever factored (:func:`~fupareto.pareto.active_set.nonnegative`).
 
     A zero gradient makes the min-norm point zero, with all weight on such rows: the caller should remove them. ``K``
     may be singular (with the guidance gradient it always is): ``d`` is unique, ``λ`` is not.
@@ -35,22 +35,9 @@ def min_norm(gram: Array) -> Array:
     zero = norms == 0.0
     if zero.any():
         return np.asarray(zero / zero.sum(), dtype=np.float64)
-    order = np.argsort(norms)  # short gradients first: they have the largest weights, and the least rounding this way
-    unit = matrix / norms / norms[:, None]
-    root = _root(unit[np.ix_(order, order)])
-    inverse_norms = norms.min() / norms[order]
-    solution, _ = nnls(np.vstack([root, inverse_norms]), np.append(np.zeros(len(root)), 1.0), maxiter=100 * len(norms))
-    weights = np.empty(len(norms))
-    weights[order] = solution * inverse_norms
+    inverse_norms = norms.min() / norms
+    unit = matrix / norms[:, None]
+    unit /= norms
+    unit += inverse_norms[:, None] * inverse_norms
+    weights = nonnegative(unit, inverse_norms) * inverse_norms
     return np.asarray(weights / weights.sum())
-
-
-def _root(matrix: Array) -> Array:
-    """Return ``R`` (rank, m) with ``RᵀR = matrix``, for a matrix that is positive semidefinite up to rounding.
-
-    A pivoted Cholesky decomposition. An eigendecomposition would take most of the server's time for a thousand clients.
-    """
-    factor, pivots, rank, _ = lapack.dpstrf(matrix)
-    root = np.zeros((rank, len(matrix)))
-    root[:, pivots - 1] = np.triu(factor)[:rank]
-    return root[np.argsort(pivots[:rank])]

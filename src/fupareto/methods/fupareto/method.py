@@ -49,6 +49,7 @@ from fupareto.methods.fupareto.search import Found, HarmLimit, Line, Rule, searc
 from fupareto.methods.fupareto.veto import ask_goals
 from fupareto.methods.renew import RenewState
 from fupareto.pareto import Array, guidance, trial_steps
+from fupareto.pareto.direction import Hull, single, with_row
 from fupareto.tasks.losses import Loss
 
 CE = Loss("ce")
@@ -158,15 +159,15 @@ class FUPareto(FUParetoOptions):
         at_front = found.accepted is None and bool(objectives.unfinished(state.forget))
         return self._moved(state, "improve", objectives, found, expand_next=at_front)
 
-    def _improvement_hull(self, state: FUParetoState, objectives: Objectives) -> tuple[Array, list[int]]:
+    def _improvement_hull(self, state: FUParetoState, objectives: Objectives) -> tuple[Hull, list[int]]:
         """Return the hull of an improvement, eqs. (4) and (5): all live gradients and the fairness guidance."""
         live = objectives.of_clients(objectives.answer.ids, live=True)
-        hull = np.diag(objectives.scale)[live]
+        hull = single(objectives.scale, live)
         losses, preference = objectives.answer.losses, np.ones(len(objectives.answer.ids))
         if self.guidance == "forget-first":
             preference[objectives.of_clients(state.forget)] = 0.0
         h = None if self.guidance == "off" else guidance(losses, preference, self.guidance_scale)
-        return hull if h is None else np.vstack([hull, h * objectives.scale]), live
+        return hull if h is None else with_row(hull, h * objectives.scale), live
 
     def _expand(
         self, federation: Federation, state: FUParetoState, objectives: Objectives, losses: dict[str, Loss]
@@ -262,7 +263,7 @@ class FUPareto(FUParetoOptions):
         )
         return Objectives.of(answer, self.equal_norms, extra, dict.fromkeys(state.forget, self.forgotten_loss))
 
-    def _descent(self, objectives: Objectives, hull: Array, live: list[int]) -> Array | None:
+    def _descent(self, objectives: Objectives, hull: Hull | Array, live: list[int]) -> Array | None:
         """Return the min-norm point of the hull, scaled to the length of the mean gradient of the live clients."""
         return objectives.descent(hull, objectives.mean_length(live) if self.rescale else None)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fupareto.federation.collected import Gradients
 from fupareto.pareto import Array, gram, project_out
-from fupareto.pareto.direction import common_descent, equal_norms, length
+from fupareto.pareto.direction import Hull, common_descent, equal_norms, length
 
 DEAD = 1e-6  # an objective with a gradient of at most this norm is not live
 
@@ -108,12 +108,12 @@ class Objectives:
         mean[positions] = self.scale[positions] / max(len(positions), 1)
         return length(self.gram, mean)
 
-    def descent(self, hull: Array, wanted: float | None) -> Array | None:
+    def descent(self, hull: Hull | Array, wanted: float | None) -> Array | None:
         """Return the common descent direction of the hull, scaled to the length ``wanted``.
 
         None at a Pareto stationary point: a zero direction would satisfy eq. (6) for every step.
         """
-        if not len(hull):
+        if not hull.shape[0]:
             return None
         coefficients = common_descent(self.gram, hull)
         norm = length(self.gram, coefficients)

@@ -20,6 +20,7 @@ from fupareto.federation.collected import Missing
 from fupareto.federation.contract import Federation
 from fupareto.methods.fupareto.objectives import Objectives
 from fupareto.pareto import Array
+from fupareto.pareto.direction import Hull, single, with_row
 from fupareto.tasks.losses import Loss
 
 
@@ -43,7 +44,7 @@ class Recovery:
         """Return the extra rows; None if there are none, or if w is still w0."""
         return guards if self.guarded else anchor(w, w0) if self.anchored else None
 
-    def hull(self, objectives: Objectives, equal_norms: bool) -> tuple[Array, list[int]]:
+    def hull(self, objectives: Objectives, equal_norms: bool) -> tuple[Hull | Array, list[int]]:
         """Return the hull of a recovery step, and the positions of the live clients.
 
         The hull contains the retained gradients, with the extra rows projected out or added. An anchor that is an
@@ -53,14 +54,14 @@ class Recovery:
         live, extra = objectives.of_clients(objectives.answer.ids, live=True), objectives.extra
         if self.projected:
             return objectives.free(live, extra)[1], live
-        hull = np.diag(objectives.scale)[live]
+        hull = single(objectives.scale, live)
         if not self.objective or not extra or not live:
             return hull, live
         norms = np.sqrt(objectives.gram.diagonal())
         common = float((norms * objectives.scale)[live].mean()) if equal_norms else 1.0
         row = np.zeros(len(norms))
         row[extra] = self.objective * common
-        return np.vstack([hull, row]), live
+        return with_row(hull, row), live
 
 
 RECOVERIES = {

@@ -1,0 +1,231 @@
+"""Write docs/results/paper.md: every cell of the paper beside ours, with a verdict.
+
+python docs/paper.py [--out docs/results/paper.md]
+
+Numbers are those of results/*.json, the rule is fupareto.report.bench.verdict's; which files count, and what is said of
+cells without a run and of contradictions, is in docs/results/paper.toml.
+"""
+
+import argparse
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fupareto import paper
+from fupareto.report.bench.aggregate import INITIAL, Row, aggregate
+from fupareto.report.bench.verdict import CONTRADICTED, RULE, VERDICTS, model, verdict
+
+ROOT = Path(__file__).parents[1]
+NOT_RUN, START = "not run", "where both start"
+HEAD = ("method", "stage", "paper", "ours", "ASR, ours − paper", "R-Acc from w0, ours − paper", "verdict")
+STAGES = {
+    "initial": "initial",
+    "unlearn": "unlearned",
+    "post": "recovered",
+    "unlearn_or_final_unspecified": "unlearned",
+}
+NAMES = {"table1": "Table I", "ablation": "Ablation"}
+DATASETS = {"FMNIST": "Fashion-MNIST"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A data set and number of forget clients of one of the paper's tables, with the file that answers it."""
+
+    table: str
+    dataset: str
+    forget: int
+    source: str = ""
+    results: Mapping[str, Any] | None = None
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """What entries of paper.toml are compared with."""
+        return {"table": self.table, "dataset": self.dataset, "CN": self.forget}
+
+    @property
+    def title(self) -> str:
+        """The heading."""
+        return f"{NAMES[self.table]}, {DATASETS.get(self.dataset, self.dataset)}, CN = {self.forget}"
+
+    @property
+    def marker(self) -> str:
+        """The name by which tests find the table."""
+        return f"paper {self.table} {self.dataset} CN={self.forget}"
+
+    def setting(self) -> Mapping[str, Any]:
+        """Return the setting of the results that answers the column."""
+        assert self.results is not None
+        wanted = {"dataset": self.dataset, "CN": self.forget}
+        return next(s for s in self.results["settings"] if s["paper"] == wanted)
+
+    def rows(self) -> dict[tuple[str, str], Row]:
+        """Return our rows by the paper's name of the method and our stage."""
+        if self.results is None:
+            return {}
+        names = {INITIAL: INITIAL, **{m["label"]: m["paper"] for m in self.results["methods"]}}
+        mine = [row for row in aggregate(self.results) if row.setting == self.setting()["name"]]
+        return {(names[row.label], row.stage): row for row in mine if names[row.label]}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a table of the page."""
+
+    method: str
+    cells: tuple[str, ...]
+    verdict: str
+
+
+def columns(about: Mapping[str, Any], folder: Path) -> Iterator[Column]:
+    """Yield the columns of the paper's tables in its order, each with the first source that has it."""
+    files = {
+        name: json.loads(path.read_text()) for name in about["sources"] if (path := folder / f"{name}.json").exists()
+    }
+    for table in NAMES:
+        for dataset, forget in dict.fromkeys((r["dataset"], r["CN"]) for r in paper.rows(table)):
+            wanted = {"dataset": dataset, "CN": forget}
+            found = [
+                n for n, r in files.items() if r["paper"] == table and wanted in [s["paper"] for s in r["settings"]]
+            ]
+            yield Column(table, dataset, forget, found[0], files[found[0]]) if found else Column(table, dataset, forget)
+
+
+def lines(column: Column) -> list[Line]:
+    """Return the rows of a column's table, in the paper's order."""
+    ours, found = column.rows(), []
+    printed = [r for r in paper.rows(column.table) if (r["dataset"], r["CN"]) == (column.dataset, column.forget)]
+    first = next(r for r in printed if r["method"] == INITIAL)
+    start = ours.get((INITIAL, "initial"))
+    for row in printed:
+        stage = STAGES[row["stage"]]
+        own = ours.get((_name(row["method"], ours), stage))
+        theirs = model(
+            {"asr": row["ASR"], "r_acc": row["R_Acc_mean"]}, {"asr": first["ASR"], "r_acc": first["R_Acc_mean"]}
+        )
+        mine = model(own.mean, start.mean) if own and start else None
+        assert theirs is not None
+        shown = f"{_short(theirs.asr)} / {_short(theirs.r_acc)}"
+        if mine is None:
+            found.append(Line(row["method"], (stage, shown, "", "", ""), NOT_RUN))
+            continue
+        judged = START if stage == "initial" else verdict(mine, theirs)
+        differences = (
+            _signed(mine.asr - theirs.asr),
+            _signed(mine.change - theirs.change) if stage != "initial" else "",
+        )
+        found.append(
+            Line(row["method"], (stage, shown, f"{_short(mine.asr)} / {_short(mine.r_acc)}", *differences), judged)
+        )
+    return found
+
+
+def _name(method: str, ours: Mapping[tuple[str, str], Row]) -> str:
+    """Return our spelling of a method of the paper."""
+    plain = {"".join(c for c in name.lower() if c.isalnum()): name for name, _ in ours}
+    return plain.get("".join(c for c in method.lower() if c.isalnum()), method)
+
+
+def _short(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0")
+
+
+def _signed(value: float) -> str:
+    rounded = round(value, 3) + 0.0
+    return f"{'−' if rounded < 0 else '+'}{_short(abs(rounded))}"
+
+
+# The page ----------------------------------------------------------------------------------------------------------
+
+
+def page(about: Mapping[str, Any], folder: Path) -> str:
+    """Return the page; raise ValueError for a column without a run and a reason."""
+    tables = [(column, lines(column)) for column in columns(about, folder)]
+    parts = [INTRODUCTION, "## The rule", RULE, "## In short", *_counts(tables), "## Figures and other claims"]
+    parts.append(_figures(about, folder))
+    for column, rows in tables:
+        parts += [f"## {column.title}", _about(about, column)]
+        body = [[line.method, *line.cells, line.verdict] for line in rows]
+        parts.append(_table(HEAD, body, column.marker))
+        parts += _explained(about, column, rows)
+    return "\n\n".join(parts) + "\n"
+
+
+INTRODUCTION = """\
+# The paper, cell by cell
+
+Every cell of the paper's tables beside our counterpart, with a verdict. Cells are ASR / R-Acc; the paper's numbers are
+those of [arXiv 2602.01852](https://arxiv.org/abs/2602.01852). `python docs/paper.py` writes this page from the result
+files. FUPareto is the algorithm without renewal (`fupareto:guard`). The paper does not say after which stage its
+ablation was measured; it is compared with our unlearned models."""
+
+
+def _counts(tables: Sequence[tuple[Column, list[Line]]]) -> list[str]:
+    words = (*VERDICTS, NOT_RUN)
+    body, total = [], Counter[str]()
+    for column, rows in tables:
+        count = Counter(line.verdict for line in rows if line.cells[0] != "initial")
+        total += count
+        body.append([column.title, *(str(count[word]) for word in words)])
+    body.append(["all", *(str(total[word]) for word in words)])
+    return [_table(("column", *words), body, "paper counts"), "Rows of w0 are not judged: they are where both start."]
+
+
+def _about(about: Mapping[str, Any], column: Column) -> str:
+    if column.results is None:
+        reason = next((m["reason"] for m in about["missing"] if _matches(m, column.keys)), None)
+        if reason is None:
+            raise ValueError(f"{column.title} has neither a result file nor a reason in docs/results/paper.toml")
+        return f"Not run: {reason}."
+    seeds = column.setting()["seeds"]
+    tuned = [str(seed) for seed in seeds if seed in about["chosen"]]
+    told = f" Settings were chosen on seed {' and '.join(tuned)}: not a fresh test." if tuned else ""
+    reduced = f" Reduced: {column.results['reduced']}." if column.results["reduced"] else " At the paper's scale."
+    link = f"[`{column.source}`](../../results/{column.source}.json)"
+    return f"{link}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}.{reduced}{told}"
+
+
+def _explained(about: Mapping[str, Any], column: Column, rows: Sequence[Line]) -> list[str]:
+    """Return a sentence for every method that contradicts the paper."""
+    names = dict.fromkeys(line.method for line in rows if line.verdict == CONTRADICTED)
+    texts = {
+        name: next(e["text"] for e in about["explained"] if _matches(e, {**column.keys, "method": name}))
+        for name in names
+    }
+    return ["\n".join(f"- **{name}** contradicts: {text}" for name, text in texts.items())] if texts else []
+
+
+def _matches(entry: Mapping[str, Any], keys: Mapping[str, Any]) -> bool:
+    return all(entry[key] == keys.get(key) for key in entry if key not in ("text", "reason"))
+
+
+def _figures(about: Mapping[str, Any], folder: Path) -> str:
+    body = []
+    for figure in about["figures"]:
+        there = (folder / f"{figure['file']}.json").exists()
+        body.append([figure["what"], "run" if there else NOT_RUN, figure["where"], figure["differs"]])
+    return _table(("what", "ours", "where", "what differs"), body)
+
+
+def _table(head: Sequence[str], body: Sequence[Sequence[str]], marker: str = "") -> str:
+    rows = [f"| {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |") for cells in (head, *body)]
+    rows.insert(1, "|" + "---|" * len(head))
+    return "\n".join([*([f"<!-- table: {marker} -->"] if marker else []), *rows])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "paper.md")
+    chosen = parser.parse_args(arguments)
+    about = tomllib.loads((ROOT / "docs" / "results" / "paper.toml").read_text(encoding="utf-8"))
+    chosen.out.write_text(page(about, ROOT / "results"), encoding="utf-8")
+    print(chosen.out)
+
+
+if __name__ == "__main__":
+    main()
