@@ -1,5 +1,7 @@
 """The data of one client, in the forms in which a user may have them."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -83,8 +85,8 @@ def test_ids_that_no_file_could_hold_are_refused(name: str) -> None:
     ],
 )
 def test_columns_and_rows_in_lists(given: object, inputs: list[list[int]], targets: list[int]) -> None:
-    x, y = splits_of("a", {"train": given})["train"]  # type: ignore[misc]
-    assert (x.tolist(), y.tolist()) == (inputs, targets)
+    found: Any = splits_of("a", {"train": given})["train"]
+    assert (found.inputs.tolist(), found.targets.tolist()) == (inputs, targets)
 
 
 def test_text_and_lists_of_different_lengths_are_refused_in_words() -> None:
