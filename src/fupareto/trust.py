@@ -1,8 +1,9 @@
 """Trust in code: which code of the user's may be imported because a file names it.
 
-An experiment may name a model or a method as ``package.module:name``, which is imported and so runs code. What the user
-names in this process is imported: in an experiment or bench file, or on the command line. A run directory may come from
-elsewhere, so the code that its config.toml names is imported only if the user named it too, or trusts all of it.
+An experiment may name a model, a method, a task or a loss as ``package.module:name``, which is imported and so runs
+code. What the user names in this process is imported: in an experiment or bench file, or on the command line. A run
+directory may come from elsewhere, so the code that its config.toml names is imported only if the user named it too, or
+trusts all of it.
 """
 
 from fupareto.errors import UserError
@@ -34,7 +35,7 @@ def check(named: str, what: str, where: object) -> None:
 
     Args:
         named: ``package.module:name``.
-        what: Kind of the code: model or method.
+        what: Kind of the code: model, method or task.
         where: File that names it.
     """
     if not _all and named not in _named:

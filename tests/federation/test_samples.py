@@ -1,5 +1,7 @@
 """The data of one client, in the forms in which a user may have them."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -71,3 +73,24 @@ def test_ids_that_no_file_could_hold_are_refused(name: str) -> None:
     data = {"train": (torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))}
     with pytest.raises(UserError, match="the client ids"):
         SimulatedFederation(nn.Linear(2, 2), {name: data, "2": data})
+
+
+@pytest.mark.parametrize(
+    ("given", "inputs", "targets"),
+    [
+        (([[1, 2], [3, 4], [5, 6]], [0, 1, 0]), [[1, 2], [3, 4], [5, 6]], [0, 1, 0]),
+        (([torch.tensor([1, 2]), torch.tensor([3, 4])], torch.tensor([0, 1])), [[1, 2], [3, 4]], [0, 1]),
+        ([[torch.tensor([1, 2]), 0], [torch.tensor([3, 4]), 1]], [[1, 2], [3, 4]], [0, 1]),
+        ([([1, 2], 0), ([3, 4], 1)], [[1, 2], [3, 4]], [0, 1]),
+    ],
+)
+def test_columns_and_rows_in_lists(given: object, inputs: list[list[int]], targets: list[int]) -> None:
+    found: Any = splits_of("a", {"train": given})["train"]
+    assert (found.inputs.tolist(), found.targets.tolist()) == (inputs, targets)
+
+
+def test_text_and_lists_of_different_lengths_are_refused_in_words() -> None:
+    with pytest.raises(UserError, match="turn text into token ids"):
+        splits_of("a", {"train": ([["so", "it"]] * 3, [0, 1, 0])})
+    with pytest.raises(UserError, match="one entry per sample"):
+        splits_of("a", {"train": {"input_ids": [[1], [2]], "labels": [0]}})

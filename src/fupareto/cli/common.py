@@ -38,7 +38,7 @@ Device = Annotated[str, typer.Option(help="Device on which the clients compute: 
 TrustCode = Annotated[
     bool,
     typer.Option(
-        "--trust-code", help="Import the model or method of yours that the run directory names (it is run as code)."
+        "--trust-code", help="Import the code of yours that the run directory names: a model, a method, a task."
     ),
 ]
 

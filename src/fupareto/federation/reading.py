@@ -103,7 +103,8 @@ def _rows(given: Any) -> Any:
     if not isinstance(given, tuple | list) or len(given) != 2:
         return given
     inputs, targets = given
-    listed = isinstance(inputs, list) and (isinstance(targets, list) or hasattr(targets, "shape"))
+    alike = isinstance(inputs, list) and len({type(part) for part in inputs}) == 1  # not one sample [input, target]
+    listed = alike and (isinstance(targets, list) or hasattr(targets, "shape"))
     return list(zip(inputs, targets, strict=True)) if listed and len(inputs) == len(targets) else given
 
 

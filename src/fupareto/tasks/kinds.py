@@ -27,7 +27,8 @@ class Classes(Task):
         targets = flat(targets)
         if targets.dim() != 1:
             raise ValueError(
-                f"labels must be a vector of integers, not {targets.dtype} of shape {tuple(targets.shape)}"
+                f"labels must be a vector of integers, not {targets.dtype} of shape {tuple(targets.shape)}; for "
+                'several labels per sample say task="labels", for one label in columns give y.argmax(1)'
             )
         return whole(targets)
 

@@ -1,5 +1,6 @@
 """Structures of tensors: a tensor, or a tuple or dict of them."""
 
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -60,4 +61,8 @@ def tensors(part: Any) -> Tree:
         return tuple(tensors(value) for value in part)
     if isinstance(part, str | bytes):
         raise ValueError(f"a sample has the text {part[:20]!r}; turn text into token ids first")
-    return torch.as_tensor(part)
+    try:
+        return torch.as_tensor(part)
+    except (TypeError, ValueError, RuntimeError) as error:
+        shown = f"{type(part).__name__} {reprlib.repr(part)}"
+        raise ValueError(f"{shown} is no number and no array of numbers ({error}); turn text into token ids") from error
