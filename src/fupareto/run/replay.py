@@ -54,7 +54,7 @@ class Replayed:
 
 def digest(state: State) -> str:
     """Return the SHA-256 of a state: its model and its values, without the record."""
-    found = hashlib.sha256(state.w.detach().cpu().contiguous().float().numpy())
+    found = hashlib.sha256(state.w.detach().cpu().contiguous().float().numpy().data)
     found.update(json.dumps(_values(state), sort_keys=True).encode())
     return found.hexdigest()
 
