@@ -19,6 +19,7 @@ import importlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -270,9 +271,9 @@ def many(sizes: Sequence[int], compared: int, parameters: int) -> list[dict[str,
         row: dict[str, Any] = {"clients": size, "active": int((weights > 0).sum()), "error": hull_error(case, weights)}
         times: tuple[list[float], list[float]] = ([], [])
         for _ in range(3 if size <= compared else 1):
-            times[1].append(seconds(lambda matrix=matrix: min_norm(matrix)))
+            times[1].append(seconds(partial(min_norm, matrix)))
             if size <= compared:
-                times[0].append(seconds(lambda matrix=matrix: earlier(matrix)))
+                times[0].append(seconds(partial(earlier, matrix)))
         row |= {"seconds": spread(times[1])}
         rows.append(row | ({"earlier_seconds": spread(times[0]), "times_faster": ratios(*times)} if times[0] else {}))
         print(f"  {rows[-1]}", flush=True)
