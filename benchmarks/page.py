@@ -303,10 +303,21 @@ def solver(result: Result) -> Iterable[str]:
         ("problem", "peer", "failed", "no descent where ours has", "largest error", "takes, of our time"),
         (_solver_row(*key, rows) for key, rows in _by_peer(result["rows"]).items()),
     )
+    if "many" in result:
+        heads = ("clients", "positive weights", "error", "seconds", "earlier", "times as fast")
+        yield from ("", "With many clients, beside the solver of version 0.1, in turns:", "")
+        yield from table(heads, map(_many_row, result["many"]))
     failures = [f"- {r['problem']}, {r['peer']}, {r['case']}: {r['failure']}" for r in result["rows"] if "failure" in r]
     if failures:
         yield from ("", "Failures:", "", *failures)
     yield from absent(result["skipped"])
+
+
+def _many_row(row: Result) -> tuple[str, ...]:
+    numbers = f"{row['clients']:,}", f"{row['active']:,}", f"{row['error']:.0e}", f"{row['seconds']['median']:.2f}"
+    if "times_faster" not in row:
+        return (*numbers, "not measured", "–")
+    return (*numbers, f"{row['earlier_seconds']['median']:.2f}", f"{row['times_faster']['median']:.1f}")
 
 
 def _by_peer(rows: Iterable[Result]) -> dict[tuple[str, str], list[Result]]:

@@ -19,11 +19,14 @@ import importlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.linalg import lapack
+from scipy.optimize import nnls
 
 from common import RESULTS, TimedOut, isolated, ratios, seconds, skip, spread, version, write
 from fupareto.pareto import Array, guidance, into_cone, min_norm, project_out
@@ -241,6 +244,42 @@ def null_space(case: Case, repeats: int) -> list[dict[str, Any]]:
     ]
 
 
+def earlier(gram: Array) -> Array:
+    """Return the min-norm weights as version 0.1 computed them, on a factor of the whole matrix."""
+    norms = np.sqrt(gram.diagonal())
+    factor, pivots, rank, _ = lapack.dpstrf(gram / norms / norms[:, None])
+    root = np.zeros((rank, len(gram)))
+    root[:, pivots - 1] = np.triu(factor)[:rank]
+    inverse = norms.min() / norms
+    solution, _ = nnls(np.vstack([root, inverse]), np.append(np.zeros(rank), 1.0), maxiter=100 * len(norms))
+    return np.asarray(solution * inverse / (solution @ inverse))
+
+
+def many(sizes: Sequence[int], compared: int, parameters: int) -> list[dict[str, Any]]:
+    """Measure the solver with many clients, up to ``compared`` of them in turns with the earlier one.
+
+    Gradients have a common part and norms within a decade; about half of the weights are positive.
+    """
+    rows = []
+    for size in sizes:
+        rng = np.random.default_rng(size)
+        gradients = rng.normal(size=(size, parameters)) + 0.05 * rng.normal(size=parameters)
+        gradients *= 10.0 ** -rng.random((size, 1))
+        case = Case(f"{size:,} clients", gradients, 0)
+        matrix = case.gram
+        weights = min_norm(matrix)
+        row: dict[str, Any] = {"clients": size, "active": int((weights > 0).sum()), "error": hull_error(case, weights)}
+        times: tuple[list[float], list[float]] = ([], [])
+        for _ in range(3 if size <= compared else 1):
+            times[1].append(seconds(partial(min_norm, matrix)))
+            if size <= compared:
+                times[0].append(seconds(partial(earlier, matrix)))
+        row |= {"seconds": spread(times[1])}
+        rows.append(row | ({"earlier_seconds": spread(times[0]), "times_faster": ratios(*times)} if times[0] else {}))
+        print(f"  {rows[-1]}", flush=True)
+    return rows
+
+
 def installed() -> tuple[list[str], dict[str, str]]:
     """Return the peers that are there, and why the others are not."""
     packages = {**QUADRATIC, "torchjd": "torchjd"}
@@ -265,6 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for problem, solve, error in (("min-norm", our_hull, hull_error), ("cone", our_cone, cone_error))
         for case in cases
     ]
+    crowds = many((50, 100), 100, 80) if chosen.tiny else many((1000, 2000, 10_000), 2000, 9000)
     rows = [row for case in cases for row in null_space(case, repeats)]
     for problem in ("min-norm", "cone"):
         for peer in peers:
@@ -273,7 +313,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rows += found
     write(
         chosen.out,
-        {"cases": [case.name for case in cases], "repeats": repeats, "ours": ours, "rows": rows, "skipped": skipped},
+        {
+            "cases": [case.name for case in cases],
+            "repeats": repeats,
+            "ours": ours,
+            "many": crowds,
+            "rows": rows,
+            "skipped": skipped,
+        },
         ("qpsolvers", *QUADRATIC.values(), "torchjd"),
     )
 

@@ -94,6 +94,11 @@ def test_killed_and_run_again(tmp_path: Path) -> None:
             assert told["clients"] == {i: c["attacks"]["confidence"] for i, c in audit[stage]["clients"].items()}
             assert told["mean"] == audit[stage]["mean"].get("confidence")
             assert told["attacks"] == audit[stage]["mean"]
+        rounds = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+        low = next((k for k, record in enumerate(rounds, 1) if record["asr"] <= 0.05), None)
+        assert (cell["until"] or {}).get("rounds") == low
+        if low:
+            assert cell["until"]["bytes_up"] == sum(record["bytes_up"] for record in rounds[:low])
     pages = {name: (out / name).read_bytes() for name in WRITTEN[1:]}
     (out / "report.html").unlink()
     again = forked("report", "runs/bench/tiny", cwd=tmp_path)

@@ -27,6 +27,7 @@ from fupareto.tally import tally_of
 from fupareto.versions import versions
 from fupareto.vocabulary import RETRAINED, SECOND, STAGES
 
+FORGOTTEN = 0.05  # an ASR at which a backdoor counts as forgotten, for what it took
 MEASURED = ("asr", "asr_max", "r_acc", "r_acc_std", "r_acc_min", "forget_acc", "mia_auc", "distance")
 
 
@@ -157,6 +158,7 @@ def cell_result(run: Run, history: str, trained: Path) -> dict[str, Any]:
         "forget": summary["forget"],
         "stages": {s: {k: stage[k] for k in MEASURED} for s, stage in summary["stages"].items() if s in STAGES},
         "cost": {**summary["cost"], "storage": stored(run, history, trained)},
+        "until": until(run.rounds()),
         "phases": summary["phases"],
         "checks": tally_of(summary, run.audit),
         "final": summary["final"],
@@ -164,6 +166,16 @@ def cell_result(run: Run, history: str, trained: Path) -> dict[str, Any]:
         "lasting": lasting(run),
         "options": {k: v for k, v in run.config["method"].items() if k != "name"},
     }
+
+
+def until(rounds: list[dict[str, Any]], forgotten: float = FORGOTTEN) -> dict[str, float] | None:
+    """Return rounds, seconds and bytes up to the first round that was measured with an ASR of at most ``forgotten``."""
+    spent = {"rounds": 0, "seconds": 0.0, "bytes_up": 0, "bytes_down": 0}
+    for record in rounds:
+        spent = {key: value + (1 if key == "rounds" else record.get(key) or 0) for key, value in spent.items()}
+        if record.get("asr") is not None and record["asr"] <= forgotten:
+            return spent
+    return None
 
 
 def attacked(run: Run) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def test_an_expansion_leaves_the_front_at_right_angles_to_the_retained_gradients
             gradient = before - centres[name]
             assert abs(step @ gradient) <= (1e-4 * length + ROUNDING) * np.linalg.norm(gradient)
             risen = np.linalg.norm(after - centres[name]) ** 2 / 2 - np.linalg.norm(gradient) ** 2 / 2
-            assert risen == pytest.approx(length**2 / 2, rel=1e-3, abs=float(ROUNDING * np.linalg.norm(gradient)))
+            assert risen == pytest.approx(length**2 / 2, rel=1e-3, abs=ROUNDING * float(np.linalg.norm(gradient)))
         lowered = [
             np.linalg.norm(before - centres[name]) ** 2 - np.linalg.norm(after - centres[name]) ** 2 for name in FORGET
         ]

@@ -92,5 +92,12 @@ def spent(results: Results, setting: str, label: str) -> dict[str, float | None]
     return {key: fmean(known) if known else None for key, known in values.items()}
 
 
+def until(results: Results, setting: str, label: str) -> dict[str, float | None]:
+    """Return what a method took until the ASR was low, on average over seeds; unknown if a seed never got there."""
+    found = [c.get("until") for c in answers(results, setting, label)]
+    values = {key: _known((own or {}).get(key) for own in found) for key in COSTS}
+    return {key: fmean(known) if known and len(known) == len(found) else None for key, known in values.items()}
+
+
 def _known(values: Iterable[object]) -> list[float]:
     return [value for v in values if (value := measured(v)) is not None]

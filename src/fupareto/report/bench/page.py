@@ -8,7 +8,7 @@ from typing import Any
 from fupareto import paper
 from fupareto.report import svg
 from fupareto.report.bench import figures, tables
-from fupareto.report.bench.aggregate import Results, Row, aggregate, known_by, spent
+from fupareto.report.bench.aggregate import Results, Row, aggregate, known_by, spent, until
 from fupareto.report.bench.lasting import lasting
 from fupareto.report.bench.looks import Frame
 from fupareto.report.bench.membership import membership
@@ -41,6 +41,7 @@ COST = (
     ("storage", "stored", size),
     ("seconds", "time", duration),
 )
+UNTIL = ("rounds", "bytes_up", "seconds")  # what is also told up to the first round with a low ASR
 
 
 def render(results: Results, curves: figures.Curves) -> str:
@@ -185,7 +186,7 @@ def _figure(results: Results, curves: figures.Curves, place: int, name: str) -> 
 
 def _cost(results: Results) -> Safe | None:
     """Rounds, traffic, storage and time of every method in every setting."""
-    lines = []
+    lines, timed = [], any(c.get("until") for c in results["cells"])
     for setting in (s["name"] for s in results["settings"]):
         for label in (m["label"] for m in results["methods"]):
             took = spent(results, setting, label)
@@ -193,10 +194,16 @@ def _cost(results: Results) -> Safe | None:
                 continue
             key = f"{setting}.{label}.cost"
             cells = [cell(number(f"{key}.{name}", took[name], form)) for name, _, form in COST]
+            if timed:
+                low = until(results, setting, label)
+                cells += [
+                    cell(number(f"{key}.until.{name}", low[name], form)) for name, _, form in COST if name in UNTIL
+                ]
             lines.append(row(tag("bdi", label), tag("td", setting), *cells))
     if not lines:
         return None
-    heads = ["method", "setting", *(title for _, title, _ in COST)]
+    heads: list[object] = ["method", "setting", *(title for _, title, _ in COST)]
+    heads += [join(title, tag("small", "until ASR 5%")) for name, title, _ in COST if name in UNTIL] if timed else []
     content = table(heads, lines, "Cost", "sortable dense bench", words=(0, 1))
     return section("cost", "Cost", content, *(tag("p", text, class_="small") for text in tables.SPENT))
 
