@@ -70,7 +70,8 @@ def timeless(run: Path) -> dict[str, Any]:
     summary = json.loads((run / "summary.json").read_text())
     held["summary"] = summary | {"created": "", "cost": summary["cost"] | {"seconds": 0}}
     held["names"] = sorted(str(p.relative_to(run)) for p in run.rglob("*"))
-    held["config"] = (run / "config.toml").read_bytes()
+    lines = (run / "config.toml").read_text().splitlines()
+    held["config"] = [line for line in lines if not line.startswith("trained = ")]  # as seen from the run directory
     return held
 
 
