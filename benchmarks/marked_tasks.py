@@ -96,7 +96,8 @@ CASES: dict[str, tuple[str, World, Callable[[], nn.Module], dict[str, Any]]] = {
     ),
     "numbers": ("numbers", table("diabetes"), lambda: mlp((10,), 1), {"rounds": 160}),
     "numbers, 60 rounds": ("numbers", table("diabetes"), lambda: mlp((10,), 1), {"rounds": 60}),
-    "tokens": ("tokens", packages(), lambda: Gru(256, 64), {"rounds": 40, "epochs": 2}),
+    "tokens": ("tokens", packages(), lambda: Gru(256, 64), {"rounds": 120, "epochs": 2}),
+    "tokens, 40 rounds": ("tokens", packages(), lambda: Gru(256, 64), {"rounds": 40, "epochs": 2}),
 }
 
 

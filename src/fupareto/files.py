@@ -7,6 +7,7 @@ its change durable: the data are synced, and then the directory that names them.
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import secrets
@@ -24,18 +25,22 @@ def put(path: Path, data: bytes) -> None:
     """Replace a file atomically: a reader sees the old content or the new one, never a part of it.
 
     The data are written to a temporary file of a random name in the same directory, which is then renamed. A symbolic
-    link is replaced, not followed.
+    link is replaced, not followed. Temporary files of processes that were killed are removed on the way.
     """
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a regular file")
-    part = path.with_name(f".fupareto-{secrets.token_hex(8)}.part")
+    remove_parts(path.parent)
+    part, descriptor = _new_part(path.parent)
     try:
-        _create(part, data)
+        _write(descriptor, data)
+        os.fsync(descriptor)
         part.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):  # on a read-only disk, report the first error and not this one
             part.unlink()
         raise
+    finally:
+        os.close(descriptor)
     sync(path.parent)
 
 
@@ -128,10 +133,16 @@ def remove_empty(path: Path) -> None:
 
 
 def remove_parts(path: Path) -> None:
-    """Remove the temporary files that a killed process has left in a directory."""
+    """Remove the temporary files that killed processes have left in a directory; those in use are locked."""
     for entry in [*path.iterdir()]:
         if PART.fullmatch(entry.name):
-            remove(entry)
+            with contextlib.suppress(OSError):  # in use, gone, a link, or of somebody else
+                descriptor = os.open(entry, _READ)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    remove(entry)
+                finally:
+                    os.close(descriptor)
 
 
 def sync(path: Path) -> None:
@@ -144,6 +155,18 @@ def sync(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def _new_part(directory: Path) -> tuple[Path, int]:
+    """Create a temporary file, locked until it is closed; return its path and descriptor."""
+    while True:
+        part = directory / f".fupareto-{secrets.token_hex(8)}.part"
+        descriptor = os.open(part, _NEW, _modes()[0])
+        with contextlib.suppress(OSError):  # a file system without locks: then nobody can take it for abandoned
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return part, descriptor
+        os.close(descriptor)  # removed before it was locked, as one that a killed process had left
 
 
 def _create(path: Path, data: bytes) -> None:
