@@ -122,7 +122,7 @@ def test_audit_mistakes(mistake: Mistake, small: Path, tmp_path: Path) -> None:
     mistake("audit", run, "--threshold", "asr=3", says=("between 0 and 1",))
     mistake("audit", run, "--threshold", "nonsense=0.5", says=("the threshold 'nonsense' is unknown", "relearning"))
     mistake("audit", run, "--reference", "nowhere", says=("no run directory nowhere",))
-    mistake("audit", run, "--reference", run, says=("is not a finished run of the method retrain",))
+    mistake("audit", run, "--reference", run, says=("is not a finished run of a retraining",))
     mistake("audit", run, "--tier", "3", "--shadows", "5", says=("multiple of 4",))
     mistake("audit", small / "trained", "--tier", "2", says=("forgot nothing",))
     mistake("audit", run, "--tier", "4", says=("--tier",))
