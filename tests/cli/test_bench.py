@@ -78,6 +78,8 @@ def test_killed_and_run_again(tmp_path: Path) -> None:
     assert [cell["label"] for cell in results(out)["cells"]] == ["Retraining"]
     summaries = {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")}
     assert {path.parent.name for path in summaries} == {"training", "retraining"}
+    for path in summaries:
+        (path.parent / ".lock").touch()  # as if the kill had come at its end
 
     ended = forked("bench", "bench.toml", cwd=tmp_path)
     assert ended.code == 0, ended.err
@@ -107,7 +109,7 @@ def test_killed_and_run_again(tmp_path: Path) -> None:
     assert b"figure-convergence-0" in pages["report.html"]
     lines = (out / "membership.md").read_text().splitlines()
     assert sum(line.startswith("| w0 |") for line in lines) == 2  # one table per seed
-    assert not list(out.rglob("*.part"))
+    assert not [*out.rglob("*.part"), *out.rglob(".lock")]
     assert "0.921 / 0.831 (0.101)" in ended.out  # the paper's w0
     assert "ratio" in ended.out
     assert re.search(r"\[4/4\] CN=1, seed 1, FUPareto s=3: ASR \d\.\d+ R-Acc \d\.\d+\n", ended.err)

@@ -82,6 +82,7 @@ def _train(
             raise UserError(
                 f"{cell.trained} was trained with other settings; choose another --out, or delete it to train again"
             )
+        place.tidy()
         return
     experiments.train(
         cell.experiment,

@@ -101,10 +101,7 @@ class Run(Records):
                 f"cannot resume {path}: its settings do not match (another {', '.join(differing)}); resume it with the "
                 "settings it was started with (see its config.toml), or choose another --out"
             )
-        with run.locked():
-            run._tidy()
-            if run.finished:
-                run._end()  # in case the process that finished it was killed at its end
+        run.tidy()
         return run
 
     @classmethod
@@ -238,6 +235,13 @@ class Run(Records):
         """Return whether a file was announced, but is still the one before."""
         entry = self.manifest().files.get(name, [])
         return len(entry) == 2 and manifest.hash_of(self.path / name) == entry[0]
+
+    def tidy(self) -> None:
+        """Remove what a process that was killed has left: its lock, temporary files, the checkpoint of a finished run."""
+        with self.locked():
+            self._tidy()
+            if self.finished:
+                self._end()
 
     def _tidy(self) -> None:
         """Remove the temporary files of a process that was killed."""
