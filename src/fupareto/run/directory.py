@@ -237,7 +237,7 @@ class Run(Records):
         return len(entry) == 2 and manifest.hash_of(self.path / name) == entry[0]
 
     def tidy(self) -> None:
-        """Remove what a process that was killed has left: its lock, temporary files, the checkpoint of a finished run."""
+        """Remove what a killed process has left: its lock, temporary files, the checkpoint of a finished run."""
         with self.locked():
             self._tidy()
             if self.finished:
