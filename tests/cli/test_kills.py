@@ -103,7 +103,7 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Path], d
 def test_killed_at_random_moments(stages: tuple[dict[str, Path], dict[str, float]], tmp_path: Path) -> None:
     places, seconds = stages
     names, draw, killed = list(COMMANDS), random.Random(KILLS), 0
-    for number in range(KILLS):
+    for number in range(3 * KILLS):
         name = names[number % len(names)]
         place = shutil.copytree(places[["start", *names][names.index(name)]], tmp_path / str(number))
         process = Process(*COMMANDS[name], cwd=place, drawing=0.0)
@@ -121,5 +121,7 @@ def test_killed_at_random_moments(stages: tuple[dict[str, Path], dict[str, float
             assert not [f for f in evidence.verify(place / "run/certificate.json") if f.level == evidence.FAILED]
         shutil.rmtree(place)
         print(f"{name}: {killed} of {number + 1} killed", flush=True)
-    print(f"{killed} of {KILLS} commands were killed before their end; all ended the same")
-    assert killed >= KILLS // 3 or KILLS < 20  # few may all come too late
+        if killed == KILLS:
+            break
+    print(f"{killed} of {number + 1} commands were killed before their end; all ended the same")
+    assert killed == KILLS or KILLS < 20  # of a few commands, many may end before the kill

@@ -16,6 +16,7 @@ NAMES = {
     "numbers": "diabetes, `numbers`",
     "numbers, 60 rounds": "diabetes, trained for 60 rounds",
     "tokens": "standard library, `tokens`",
+    "tokens, 40 rounds": "standard library, trained for 40 rounds",
 }
 TUNED = range(5)  # seeds on which settings were chosen
 Get = Callable[[dict[str, Any]], dict[str, Any]]
