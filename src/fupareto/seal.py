@@ -1,9 +1,13 @@
-"""Sealed safetensors files: their metadata hold the SHA-256 of the whole file, so that any flipped bit is found."""
+"""Sealed files, which hold the SHA-256 of their own content: any flipped bit is found.
+
+A safetensors file has it in its metadata, a JSON object under ``sha256``.
+"""
 
 import hashlib
 import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import safetensors.torch
 from torch import Tensor
@@ -54,6 +58,23 @@ def unsealed(data: bytes) -> dict[str, Tensor]:
     """Return the tensors of a sealed file; ValueError for a damaged one."""
     check(data)
     return safetensors.torch.load(data)
+
+
+def document(values: Mapping[str, Any]) -> bytes:
+    """Return a JSON object with its SHA-256."""
+    return json.dumps({**values, "sha256": _digest(values)}, indent=2).encode() + b"\n"
+
+
+def check_document(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON object as it was before it was sealed; ValueError if it is not what was sealed."""
+    values = {key: value for key, value in found.items() if key != "sha256"}
+    if found.get("sha256") != _digest(values):
+        raise ValueError("its SHA-256 is not the one that it was written with")
+    return values
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _length(data: bytes) -> int:

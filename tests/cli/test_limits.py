@@ -14,6 +14,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from fupareto import seal
 from manifests import relist
 
 from .commands import EXPERIMENT, SCRIPT
@@ -147,7 +148,7 @@ def test_weights_that_are_no_numbers(mistake: Mistake, small: Path) -> None:
 def test_history_with_wrong_fields(mistake: Mistake, recorded: Path, key: str, value: object) -> None:
     shutil.copytree(recorded, "recorded")
     path = Path("recorded/history/index.json")
-    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    path.write_bytes(seal.document({**seal.check_document(json.loads(path.read_text())), key: value}))
     says = ("history/index.json is damaged",)
     mistake("unlearn", "recorded", "--method", "federaser", "--out", "run", says=says)
 

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fupareto import seal
 from fupareto.errors import UserError
 from fupareto.federation.history import PARTS, History, Plan
 from fupareto.methods.registry import METHODS
@@ -199,6 +200,30 @@ def test_a_damaged_index_is_the_users_error(tmp_path: Path, text: str) -> None:
         _ = history.plan
 
 
+@pytest.mark.parametrize("name", ["index.json", "federaser/00000/clients.json", "fupga/clients.json"])
+def test_another_value_in_a_document_is_found(tmp_path: Path, name: str) -> None:
+    filled(tmp_path)
+    text = (tmp_path / name).read_text()
+    assert '"b"' in text
+    (tmp_path / name).write_text(text.replace('"b"', '"B"'))
+    history = History.open(tmp_path)
+    assert history is not None
+    with pytest.raises(UserError, match=rf"{name} is .*damaged.*SHA-256"):
+        history.local(0, "a"), history.last("a")
+
+
+def test_a_history_of_the_format_before_is_read(tmp_path: Path) -> None:
+    filled(tmp_path)
+    for path in tmp_path.rglob("*.json"):
+        found = seal.check_document(json.loads(path.read_text()))
+        found = {**found, "format": 2} if path.name == "index.json" else found["clients"]
+        path.write_text(json.dumps(found))
+    history = History.open(tmp_path)
+    assert history is not None
+    assert history.plan == PLAN
+    assert history.last("a") is not None
+
+
 @pytest.mark.parametrize("keep", [0, 10, 100_000], ids=["empty", "header", "half"])
 @pytest.mark.parametrize("name", ["federaser/00000/before", "federaser/00000/000", "fupga/000", "fedau/00005"])
 def test_a_damaged_file_is_the_users_error(tmp_path: Path, name: str, keep: int) -> None:
@@ -233,9 +258,9 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
 
 def test_the_index_can_be_read_by_people(tmp_path: Path) -> None:
     filled(tmp_path)
-    raw = json.loads((tmp_path / "index.json").read_text())
+    raw = seal.check_document(json.loads((tmp_path / "index.json").read_text()))
     assert raw == {
-        "format": 2,
+        "format": 3,
         "parts": list(PARTS),
         "clients": list(CLIENTS),
         "rounds": 6,

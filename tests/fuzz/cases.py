@@ -283,6 +283,9 @@ def _on_run(
     def noticed() -> str:
         whose = ("index.json", method) if method != "fupareto" else ()  # FUPareto reads no history
         unneeded = name.startswith("history/") and not any(part in name for part in whose)
+        if name.startswith("history/") and path.suffix in MODELS:  # of a client whose model the method does not use
+            made = [root / "unlearned.safetensors" for root in (place / "run", world.forgotten(method))]
+            unneeded = unneeded or made[0].read_bytes() == made[1].read_bytes()
         return "" if before == after or unneeded or not provable else f"{name} was {how}, and nobody noticed"
 
     loose = (

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fupareto import seal
 from fupareto.errors import UserError
 from fupareto.federation.history import History, Plan
 from fupareto.federation.questions import Train
@@ -167,8 +168,8 @@ def test_a_missing_or_damaged_model_is_the_users_error(tmp_path: Path) -> None:
 
 def test_fewer_rounds_than_were_kept_are_spread_over_the_training(tmp_path: Path) -> None:
     clients = federation(tmp_path)
-    index = json.loads((tmp_path / "index.json").read_text())
-    (tmp_path / "index.json").write_text(json.dumps({**index, "keep": 4}))  # rounds 1 and 3 are not needed
+    index = seal.check_document(json.loads((tmp_path / "index.json").read_text()))
+    (tmp_path / "index.json").write_bytes(seal.document({**index, "keep": 4}))  # rounds 1 and 3 are not needed
     assert [s.record["replayed"] for s in walk(METHOD, clients, W0, ["u"])[1:]] == [0, 2]
 
 

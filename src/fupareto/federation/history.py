@@ -15,7 +15,6 @@ that a file that is missing is not taken for a client that did not.
 """
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,8 @@ from fupareto import documents, files, seal
 from fupareto.errors import UserError
 from fupareto.vocabulary import LARGEST_SETTING, MOST_KEPT
 
-FORMAT = 2  # histories of format 1 have neither lists of clients nor SHA-256
+FORMAT = 3  # histories of format 1 have neither lists of clients nor SHA-256
+SEALED = 3  # the first format whose JSON files have a SHA-256
 LARGEST = 2**26  # bytes of a document
 PARTS = ("federaser", "fupga", "fedau", "rewind", "ridge")  # parts of a history, by the method that needs them
 
@@ -140,7 +140,7 @@ class History:
                 f"recording needs {needed / 1e6:,.0f} MB in {path}, but {free / 1e6:,.0f} MB are free; record for "
                 "fewer methods, or keep fewer rounds (keep in [train])"
             )
-        history._write("index.json", json.dumps({"format": FORMAT, **plan.__dict__}, indent=2).encode() + b"\n")
+        history._write("index.json", seal.document({"format": FORMAT, **plan.__dict__}))
         return history
 
     @classmethod
@@ -157,9 +157,10 @@ class History:
         """Return the format and the plan of the history."""
         try:
             raw = documents.parse_object(documents.read(self.path / "index.json"))
-            if (found := raw.pop("format", 1)) not in (1, FORMAT):
+            if (found := raw.get("format", 1)) not in range(1, FORMAT + 1):
                 raise ValueError("it is of a later format")
-            plan = Plan.of(raw)
+            raw = seal.check_document(raw) if found >= SEALED else raw
+            plan = Plan.of({key: value for key, value in raw.items() if key != "format"})
             return found, replace(plan, parts=tuple(part for part in plan.parts if part in self.only))
         except (ValueError, TypeError) as error:
             raise UserError(f"{self.path / 'index.json'} is damaged: {error}") from error
@@ -181,7 +182,7 @@ class History:
     def keep_clients(self, round_: int | None, clients: Sequence[str]) -> None:
         """Keep who took part in a round whose local models are complete, for FedEraser; None for FUPGA."""
         part = "fupga" if round_ is None else f"federaser/{round_:05}"
-        self._write(f"{part}/clients.json", json.dumps(list(clients)).encode() + b"\n")
+        self._write(f"{part}/clients.json", seal.document({"clients": list(clients)}))
 
     def keep_heads(self, round_: int, heads: Mapping[str, Tensor]) -> None:
         """Keep the second heads after a round, and those of the previous round in case the training is interrupted."""
@@ -198,7 +199,7 @@ class History:
         known = self.first()
         new = {i: round_ for i in clients if known.get(i, round_ + 1) > round_}
         if new:
-            self._write("rewind/first.json", json.dumps({**known, **new}).encode())
+            self._write("rewind/first.json", seal.document({"clients": {**known, **new}}))
 
     def keep_sums(self, client: str, sums: Mapping[str, Tensor]) -> None:
         """Keep the sums of a client, for a ridge head."""
@@ -232,9 +233,9 @@ class History:
         """Return the round in which each client first took part."""
         path = self.path / "rewind/first.json"
         try:
-            found = documents.parse_object(documents.read(path)) if path.is_file() else {}
+            found = self._known_of(path) if path.is_file() else {}
             return {str(i): int(r) for i, r in found.items()}
-        except (UserError, TypeError, ValueError) as error:
+        except (UserError, AttributeError, TypeError, ValueError) as error:
             raise UserError(f"{path} is damaged: {error}; train again with --record rewind") from error
 
     def sums(self, client: str) -> dict[str, Tensor] | None:
@@ -260,11 +261,24 @@ class History:
         return self.path / f"{name}.safetensors"
 
     @property
+    def _format(self) -> int:
+        if not hasattr(self, "_made_as"):
+            self._made_as: int = self._index()[0]
+        return self._made_as
+
+    @property
     def _listed(self) -> bool:
-        """Whether the history lists who took part, and its files have a SHA-256."""
-        if not hasattr(self, "_lists"):
-            self._lists: bool = self._index()[0] != 1
-        return self._lists
+        """Whether the history lists who took part, and its models have a SHA-256."""
+        return self._format > 1
+
+    def _known_of(self, path: Path) -> Any:
+        """Return what a JSON file of the history says of clients."""
+        found = documents.parse_json(documents.read(path))
+        if self._format < SEALED:
+            return found
+        if not isinstance(found, dict):
+            raise ValueError("it is not an object")
+        return seal.check_document(found).get("clients")
 
     def _sized(self, folder: str, client: str) -> tuple[Tensor, int] | None:
         name = f"{folder}/{self._position(client)}"
@@ -279,7 +293,7 @@ class History:
     def _took_part(self, folder: str) -> list[str]:
         path = self.path / folder / "clients.json"
         try:
-            found = documents.parse_json(documents.read(path))
+            found = self._known_of(path)
             if not isinstance(found, list):
                 raise ValueError("it is not a list")
             return found
