@@ -52,7 +52,7 @@ def _numbered(path: Path, found: dict[str, Array], random: Random) -> tuple[str,
     name, number = random.choice("xy"), random.choice(NUMBERS)
     found[name] = found[name].astype(np.float64)
     found[name].flat[random.randrange(found[name].size)] = number
-    wrong = number not in (3, 99, 65_535) if name == "y" else not abs(float(np.float32(number))) < np.inf
+    wrong = number not in (3, 99, 65_535) if name == "y" else not abs(number) <= np.finfo(np.float32).max
     return f"{name} with {number}", wrong
 
 
