@@ -19,7 +19,8 @@ def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path: Path) -> 
 
 
 def test_a_part_in_use_stays(tmp_path: Path) -> None:
-    part, descriptor = files._new_part(tmp_path)
+    part = tmp_path / f".fupareto-{16 * 'c'}.part"
+    descriptor = files._locked(part)
     files.put(tmp_path / "other", b"")
     assert names(tmp_path) == sorted([part.name, "other"])
     os.close(descriptor)

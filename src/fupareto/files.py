@@ -30,17 +30,19 @@ def put(path: Path, data: bytes) -> None:
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a regular file")
     remove_parts(path.parent)
-    part, descriptor = _new_part(path.parent)
+    part = path.with_name(f".fupareto-{secrets.token_hex(8)}.part")
     try:
-        _write(descriptor, data)
-        os.fsync(descriptor)
-        part.replace(path)
+        descriptor = _locked(part)
+        try:
+            _write(descriptor, data)
+            os.fsync(descriptor)
+            part.replace(path)
+        finally:
+            os.close(descriptor)
     except BaseException:
         with contextlib.suppress(OSError):  # on a read-only disk, report the first error and not this one
             part.unlink()
         raise
-    finally:
-        os.close(descriptor)
     sync(path.parent)
 
 
@@ -157,15 +159,14 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _new_part(directory: Path) -> tuple[Path, int]:
-    """Create a temporary file, locked until it is closed; return its path and descriptor."""
+def _locked(part: Path) -> int:
+    """Create a temporary file and return its descriptor; the file is locked until it is closed."""
     while True:
-        part = directory / f".fupareto-{secrets.token_hex(8)}.part"
         descriptor = os.open(part, _NEW, _modes()[0])
         with contextlib.suppress(OSError):  # a file system without locks: then nobody can take it for abandoned
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
-            return part, descriptor
+            return descriptor
         os.close(descriptor)  # removed before it was locked, as one that a killed process had left
 
 
