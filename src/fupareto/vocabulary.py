@@ -1,5 +1,8 @@
 """Names that several packages share: the stages of a run. This module does not import torch."""
 
+import hashlib
+import json
+from collections.abc import Mapping
 from typing import Any
 
 STAGES = ("initial", "unlearned", "recovered")  # the models that every run reports, in this order
@@ -18,3 +21,9 @@ def retrains(method: Any) -> bool:
     if not isinstance(method, dict):
         return False
     return method.get("name") == "retrain" or (method.get("name") == "ridge" and method.get("anew") is True)
+
+
+def shadows_of(request: Mapping[str, Any]) -> str:
+    """Return the name of the directory in which a training keeps the shadow models of a request."""
+    plain = {key: value for key, value in request.items() if key != "received"}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]

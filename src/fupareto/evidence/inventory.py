@@ -6,8 +6,6 @@ model was made. What names the forgotten but was not computed from their data is
 measurements.
 """
 
-import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +16,7 @@ from fupareto.errors import UserError
 from fupareto.evidence import models, purges
 from fupareto.run.directory import Run
 from fupareto.run.storage import CHECKPOINT, DOCUMENTS, MODELS
-from fupareto.vocabulary import RETRAINED, SECOND, STAGES, retrains
+from fupareto.vocabulary import RETRAINED, SECOND, STAGES, retrains, shadows_of
 
 CARRIES, NAMES, CLEAN = "carries", "names", "clean"
 OWN = {*DOCUMENTS, *MODELS, "manifest.json", "certificate.json", purges.FILE, "demo.json", ".lock"}
@@ -218,7 +216,7 @@ def _history(folder: Path, requests: tuple[str, ...], settled: bool) -> Iterator
 
 def _shadows(one: Found, requests: Mapping[str, Asked], settled: bool) -> Iterator[Artefact]:
     folder = one.path / "shadows"
-    known = {_digest(asked): asked for asked in requests.values()}
+    known = {shadows_of(asked): asked for asked in requests.values()}
     for place in [folder, *sorted(p for p in folder.glob("*") if p.is_dir() and not p.is_symlink())]:
         for kind, why in (
             ("with", "shadow models that were trained with half of their samples"),
@@ -230,12 +228,6 @@ def _shadows(one: Found, requests: Mapping[str, Asked], settled: bool) -> Iterat
             left = tuple(name for name, asked in requests.items() if not covered(asked, by))
             if models:
                 yield _artefact(place / f"{kind}-*", models, left, why, settled)
-
-
-def _digest(asked: Asked) -> str:
-    """Return the name of the directory of a request's shadow models."""
-    plain = {k: v for k, v in asked.items() if k != "received"}
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _artefact(path: Path, files: list[Path], requests: tuple[str, ...], why: str, removable: bool = False) -> Artefact:

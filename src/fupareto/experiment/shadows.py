@@ -9,7 +9,6 @@ audit continues, and runs of other methods on the same request share the trained
 """
 
 import functools
-import hashlib
 import json
 import os
 import threading
@@ -37,6 +36,7 @@ from fupareto.run.directory import Run
 from fupareto.run.execute import Progress, no_progress, silent
 from fupareto.run.start import trained_of
 from fupareto.run.storage import Storage
+from fupareto.vocabulary import shadows_of
 
 DEFAULT = {2: 4, 3: 64}  # tier -> number of shadow models
 
@@ -126,8 +126,7 @@ class Shadows:
         self.experiment = stored_experiment(place)
         self.request = {k: v for k, v in place.request.items() if k != "received"}
         shared = trained_of(place) or place.path
-        asked = hashlib.sha256(json.dumps(self.request, sort_keys=True).encode()).hexdigest()[:12]
-        self.trained, self.forgotten = shared / "shadows" / asked, place.path / "shadows"
+        self.trained, self.forgotten = shared / "shadows" / shadows_of(self.request), place.path / "shadows"
 
     def path(self, which: str, number: int) -> Path:
         """Return the file of a shadow model."""
