@@ -116,8 +116,8 @@ def _tally(run: RunView) -> Safe:
     if found is None:
         return tag("div", tag("p", "Checks", class_="label"), tag("p", "none made", class_="small"), class_="tile")
     lines = [
-        tag("p", number(f"checks.{result}" if held else None, found[result], count), f" {result}", class_=result)
-        for result in RESULTS
+        tag("p", number(f"checks.{r}" if held else None, found[r], count), f" {r}", class_=r if found[r] else "none")
+        for r in RESULTS
     ]
     return tag("div", tag("p", "Checks", class_="label"), *lines, class_="tile counts")
 
