@@ -339,11 +339,18 @@ def test_a_bench_may_ask_for_retrained_models(call: Call, tmp_path: Path, monkey
         assert told["rounds"] == 2
         assert set(told["models"]) == {"initial", cell["final"], "retrained", "retrained-2"}
         for own in told["models"].values():
-            assert all(own[key] is not None for key in ("later", "relearning", "loss"))
+            assert all(own[key] is not None for key in ("later", "relearning", "loss", "divergence"))
         assert set(told["way"]) == {"asr", "later", "relearning", "loss", "divergence"}
+        assert told["retraining"]["rounds"] == results(out)["experiment"]["train"]["rounds"]
     table = (out / "lasting.md").read_text()
     for word in ("w0", "retrained", "FUPareto s=3", "later", "relearning", "loss AUC", "way: divergence"):
         assert word in table
+    rows = {cells[1].strip(): cells[-4:-1] for line in table.splitlines() if len(cells := line.split("|")) > 12}
+    models = results(out)["cells"][-1]["lasting"]["models"]
+    apart = models[results(out)["cells"][-1]["final"]]["divergence"] / models["retrained-2"]["divergence"]
+    assert rows["FUPareto s=3"][0].strip() == f"{apart:.1f} ×"
+    assert rows["retrained"][0].strip() == "0.0 ×"
+    assert rows["retrained"][2].strip() != "–"
     before = {path: path.stat().st_mtime_ns for path in out.rglob("audit.json")}
     assert len(before) == 2
     assert call("bench", "bench.toml", "--quiet").code == 0

@@ -23,6 +23,7 @@ from fupareto.errors import NotApplicable, UserError
 from fupareto.federation import Request
 from fupareto.methods.registry import kind
 from fupareto.run.directory import Run
+from fupareto.run.reference import COST
 from fupareto.tally import tally_of
 from fupareto.versions import versions
 from fupareto.vocabulary import RETRAINED, SECOND, STAGES
@@ -198,13 +199,15 @@ def lasting(run: Run) -> dict[str, Any]:
     """Return what an audit says of the initial, the kept and the retrained models beyond the run itself.
 
     By stage the worst ASR (or forget accuracy) within further training and its curve, the mean of slow relearning, the
-    loss attack's mean AUC and the loss barrier to the initial model, for retrained models ASR and R-Acc too; and the
-    way that the kept model has gone, by measure.
+    loss attack's mean AUC, the divergence from the first retrained model in bits and the loss barrier to the initial
+    model, for retrained models ASR and R-Acc too; the way that the kept model has gone, by measure; and what one
+    retraining cost.
     """
     found, final = run.audit, run.summary["final"]
     if found is None or found.get("format") != AUDIT_FORMAT:
         return {}
-    truth = found["truth"] or {}
+    truth, ways = found["truth"] or {}, found["way"] or {}
+    apart = ways.get("divergence", {}).get("values", {})
     models = {}
     for stage in ("initial", final, RETRAINED, SECOND):
         if stage in found["membership"]:
@@ -213,11 +216,13 @@ def lasting(run: Run) -> dict[str, Any]:
                 "later": _of(found["dormancy"], stage, "worst"),
                 "relearning": _of(found["relearning"], stage, "mean"),
                 "loss": found["membership"][stage]["mean"].get("loss", {}).get("auc"),
+                "divergence": apart.get(stage, {}).get("value"),
                 "curve": _of(found["dormancy"], stage, "curve"),
                 "barrier": ((found.get("barrier") or {}).get(stage) or {}).get("height"),
             }
-    way = {name: own["models"][final]["value"] for name, own in (found["way"] or {}).items()}
-    return {"models": models, "way": way, "rounds": (found["dormancy"] or {}).get("rounds")}
+    way = {name: own["models"][final]["value"] for name, own in ways.items()}
+    retraining = {key: truth[key] for key in COST if key in truth}
+    return {"models": models, "way": way, "rounds": (found["dormancy"] or {}).get("rounds"), "retraining": retraining}
 
 
 def _of(found: dict[str, Any] | None, stage: str, key: str) -> Any:

@@ -47,6 +47,7 @@ class _Attacked(_Part):
 class _Lasting(_Part):
     models: dict[str, dict[str, Any]] = {}
     way: dict[str, Any] = {}
+    retraining: dict[str, float | None] = {}
 
 
 class _Cell(_Part):

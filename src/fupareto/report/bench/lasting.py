@@ -8,10 +8,12 @@ from typing import Any
 from fupareto.report.bench.aggregate import INITIAL, Results, answers, known_by
 from fupareto.report.markup import count, measured
 from fupareto.report.sheet import Sheet
+from fupareto.vocabulary import RETRAINED, SECOND
 
 NONE = "–"
 WAYS = ("later", "relearning", "loss", "divergence")
-BRIEF = (0, 1, 2, 3, 5, 8, 11)  # model, ASR, later, R-Acc, relearning, its way, rounds
+BRIEF = (0, 1, 2, 3, 5, 8, 12)  # model, ASR, later, R-Acc, relearning, its way, rounds
+MEGABYTE = 1e6
 
 
 def lasting(results: Results) -> list[Sheet]:
@@ -35,19 +37,25 @@ def _sheet(results: Results, setting: str) -> Sheet | None:
     known = known_by(results, setting)
     first = list({cell["seed"]: cell for cell in reversed(found)}.values())  # one cell per seed: w0 is the same for all
     rows = [[INITIAL, *_row([_initial(cell) for cell in first], known)]]
-    retrained = [cell["lasting"]["models"]["retrained"] for cell in first if "retrained" in cell["lasting"]["models"]]
-    rows += [["retrained", *_row(retrained, known)]] if retrained else []
+    retrained = [
+        {**_model(cell, RETRAINED), **_cost(cell["lasting"].get("retraining", {}))}
+        for cell in first
+        if RETRAINED in cell["lasting"]["models"]
+    ]
+    rows += [[RETRAINED, *_row(retrained, known)]] if retrained else []
     for label in (method["label"] for method in results["methods"]):
         mine = [_kept(cell) for cell in found if cell["label"] == label]
         rows += [[label, *_row(mine, known)]] if mine else []
     name = "ASR" if known == "asr" else "forget acc."
     heads = ["model", name, "later", "R-Acc", "worst client", "relearning", "loss AUC"]
-    heads += [*(f"way: {way}" for way in WAYS), "rounds"]
+    heads += [*(f"way: {way}" for way in WAYS), "apart", "rounds", "MB"]
     further = sorted({cell["lasting"]["rounds"] for cell in found if cell["lasting"].get("rounds")})
     about = [
         f"Later: the worst {name} within {'/'.join(map(str, further)) or 'no'} further rounds of training among the "
         "retained clients. Relearning: the mean over slow rounds of training on the forgotten data.",
-        "Way: how much of the way from w0 (0 %) to a retrained model (100 %) was gone. Means over seeds.",
+        "Way: how much of the way from w0 (0 %) to a retrained model (100 %) was gone. Apart: how far outputs on the "
+        "forgotten data are from a retrained model's, over how far those of two retrained models are from each other. "
+        "MB: sent by and to all clients. Means over seeds.",
     ]
     return Sheet(f"{results['title']}: lasting, {setting}", [("", head) for head in heads], 1, rows, about)
 
@@ -58,13 +66,25 @@ def _told(cell: Mapping[str, Any]) -> bool:
 
 
 def _initial(cell: Mapping[str, Any]) -> dict[str, Any]:
-    return {**cell["stages"]["initial"], **cell["lasting"]["models"]["initial"]}
+    return {**cell["stages"]["initial"], **_model(cell, "initial")}
 
 
 def _kept(cell: Mapping[str, Any]) -> dict[str, Any]:
-    own = {**cell["stages"][cell["final"]], **cell["lasting"]["models"][cell["final"]]}
     way = {f"way {name}": value for name, value in cell["lasting"]["way"].items()}
-    return {**own, **way, "rounds": cell["cost"]["rounds"]}
+    return {**cell["stages"][cell["final"]], **_model(cell, cell["final"]), **way, **_cost(cell["cost"])}
+
+
+def _cost(spent: Mapping[str, Any]) -> dict[str, float | None]:
+    up, down = (measured(spent.get(key)) for key in ("bytes_up", "bytes_down"))
+    size = None if up is None or down is None else (up + down) / MEGABYTE
+    return {"rounds": measured(spent.get("rounds")), "MB": size}
+
+
+def _model(cell: Mapping[str, Any], stage: str) -> dict[str, Any]:
+    """Return what audits say of a model, with its divergence over that between two retrained models."""
+    models = cell["lasting"]["models"]
+    own, spread = (measured(models.get(name, {}).get("divergence")) for name in (stage, SECOND))
+    return {**models[stage], "apart": own / spread if own is not None and spread else None}
 
 
 def _row(models: list[dict[str, Any]], known: str) -> list[str]:
@@ -72,8 +92,9 @@ def _row(models: list[dict[str, Any]], known: str) -> list[str]:
         _three(own.get(key) for own in models) for key in (known, "later", "r_acc", "r_acc_min", "relearning", "loss")
     ]
     ways = [_percent(own.get(f"way {way}") for own in models) for way in WAYS]
-    rounds = _mean(own.get("rounds") for own in models)
-    return [*shares, *ways, NONE if rounds is None else count(rounds)]
+    apart, rounds, size = (_mean(own.get(key) for own in models) for key in ("apart", "rounds", "MB"))
+    costs = [NONE if cost is None else count(cost) for cost in (rounds, size)]
+    return [*shares, *ways, NONE if apart is None else f"{apart:.1f} ×", *costs]
 
 
 def _mean(values: Iterable[object]) -> float | None:
