@@ -12,11 +12,13 @@ read, unfinished ones are resumed.
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fupareto import experiment as experiments
 from fupareto import trust
 from fupareto.audit.assemble import FORMAT as AUDIT_FORMAT
+from fupareto.bench import reuse
 from fupareto.bench.curves import StoredCurves
 from fupareto.bench.file import CURVES, REFERENCES, Audit, Bench, Cell, cells
 from fupareto.errors import NotApplicable, UserError
@@ -42,6 +44,7 @@ def run(
     say: Callable[[str], None] = lambda text: None,
     done: Callable[[Cell, dict[str, Any]], None] = lambda cell, result: None,
     agree: experiments.Agree = experiments.always,
+    known: reuse.Known = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """Run every cell that is not finished and return all results.
 
@@ -54,12 +57,18 @@ def run(
         say: Called with messages for the user.
         done: Called with every cell and its result when it is finished.
         agree: Asked before a run that takes longer than a day.
+        known: Cells that were measured elsewhere; they are not run.
     """
     found = []
+    taken = {
+        cell.out: reuse.find(known, cell, bench) for cell in cells(bench, out)
+    }  # refused before the first training
     for cell in cells(bench, out):
-        trust.name(cell.experiment.model, cell.entry.method, *cell.experiment.task_code)
-        _train(cell, root, device, progress, say, agree)
-        result = _answer(cell, bench, root, device, progress, agree)
+        result = taken[cell.out]
+        if result is None:
+            trust.name(cell.experiment.model, cell.entry.method, *cell.experiment.task_code)
+            _train(cell, root, device, progress, say, agree)
+            result = _answer(cell, bench, root, device, progress, agree)
         found.append(result)
         done(cell, result)
     return found

@@ -15,6 +15,10 @@ def bench(
     scale: Annotated[
         str, typer.Option(help="full, or a smaller scale that the file defines; small takes minutes.")
     ] = "full",
+    reuse: Annotated[
+        list[Path] | None,
+        typer.Option(help="results.json with cells that were measured elsewhere, and are not run again. Repeatable."),
+    ] = None,
     root: Root = None,
     device: Device = "cpu",
     yes: Yes = False,
@@ -25,12 +29,13 @@ def bench(
     from fupareto import paper, progress
     from fupareto.bench import file as files
     from fupareto.bench import output, stored
+    from fupareto.bench import reuse as others
     from fupareto.bench import run as benches
 
     loaded = files.load(file, scale)
     paper.check(loaded.paper, (m.paper for m in loaded.methods), (s.paper for s in loaded.settings))
     place = out or Path("runs/bench") / (loaded.name if scale == "full" else f"{loaded.name}-{scale}")
-    known = output.known(place)
+    known, elsewhere = output.known(place), others.read(reuse or [])
     found: list[dict[str, Any]] = []
     cells = [(f"{c.setting.name}, seed {c.seed}", c.entry.label) for c in files.cells(loaded, place)]
     with progress.bench(cells, quiet) as board:
@@ -50,6 +55,7 @@ def bench(
             say=board.say,
             done=done,
             agree=lambda sentence: yes,  # a question would stand in the live table
+            known=elsewhere,
         )
     results = benches.results(loaded, scale, found)
     written = [output.keep(place, results), *output.write(place, results, stored.curves(results, place))]
