@@ -258,6 +258,22 @@ def test_only_so_many_are_asked_ahead(workers: int, size: int, most: int, monkey
     assert 1 < federation.ahead <= most
 
 
+def test_the_largest_clients_begin_and_answers_keep_their_order() -> None:
+    begun = []
+
+    class Watched(SimulatedFederation):
+        def _answer(self, client: str, question: Question) -> Answer | Failure:
+            begun.append(client)
+            return super()._answer(client, question)
+
+    data = clients(count=4)
+    sizes = {"c0": 3, "c1": 9, "c2": 5, "c3": 7}
+    unequal = {i: {name: (x[: sizes[i]], y[: sizes[i]]) for name, (x, y) in data[i].items()} for i in sizes}
+    federation = Watched(plain(), unequal, workers=1)
+    assert [i for i, _ in federation.ask(dict.fromkeys(federation.ids, _question()))] == ["c0", "c1", "c2", "c3"]
+    assert begun == ["c1", "c3", "c2", "c0"]
+
+
 def test_a_caller_that_stops_early_stops_the_rest() -> None:
     federation = Slow(plain(), clients(count=80), workers=1)
     with federation.session():

@@ -9,7 +9,6 @@ import copy
 import itertools
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -131,23 +130,32 @@ class SimulatedFederation(Federation):
     def _pooled(
         self, pool: ThreadPoolExecutor, questions: Mapping[str, Question]
     ) -> Iterator[tuple[str, Answer | Failure]]:
+        """Yield answers in the order asked; of the clients that are asked at first, the largest begin.
+
+        A large client that begins last keeps one worker busy and the others idle.
+        """
         rest = iter(questions.items())
-        waiting: deque[tuple[str, Future[Answer | Failure]]] = deque()
+        waiting: dict[str, Future[Answer | Failure]] = {}
 
         def submit(count: int) -> None:
-            for i, question in itertools.islice(rest, count):
-                waiting.append((i, pool.submit(self._answer, i, question)))
+            some = list(itertools.islice(rest, count))
+            begun = {i: pool.submit(self._answer, i, question) for i, question in sorted(some, key=self._samples)}
+            waiting.update((i, begun[i]) for i, _ in some)
 
         submit(self._ahead)
         try:
             while waiting:
-                i, future = waiting.popleft()
-                found = future.result()
+                i = next(iter(waiting))
+                found = waiting.pop(i).result()
                 submit(1)
                 yield i, found
         finally:
-            for _, future in waiting:
+            for future in waiting.values():
                 future.cancel()
+
+    def _samples(self, asked: tuple[str, Question]) -> int:
+        """Return minus the number of a client's training samples, to sort by."""
+        return -len(self.clients[asked[0]].get("train", ()))
 
     @property
     def _ahead(self) -> int:
