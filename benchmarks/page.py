@@ -28,6 +28,7 @@ def page(results: dict[str, Result]) -> str:
     """Return the whole page; a benchmark without result is named as not measured."""
     sections: list[tuple[str, str, Callable[[Result], Iterable[str]]]] = [
         ("fedavg_round", "A FedAvg round, beside other simulators", fedavg),
+        ("order", "Clients of unequal size", order),
         ("local_step", "Where a local step spends its time", local_step),
         ("fupareto_round", "A FUPareto round, beside the passes that it needs", fupareto),
         ("line_search", "What the line search asks for in a whole run", line_search),
@@ -220,6 +221,16 @@ def growth(result: Result) -> Iterable[str]:
         ]
         rows.append((axis["axis"], WORK[axis["work"]], "<br>".join(cells), *exponents))
     yield from table(("what grows", "work", "size: seconds, memory", "time", "memory"), rows)
+
+
+def order(result: Result) -> Iterable[str]:
+    yield "A FedAvg round of ten unequal clients: the largest begin, so that none keeps the others waiting at the end."
+    yield ""
+    rows = [
+        (found["model"], f"{min(found['sizes'])} to {max(found['sizes'])}", times(found["times_as_fast"]))
+        for found in result["models"]
+    ]
+    yield from table(("", "samples", "times as fast as in the order asked"), rows)
 
 
 def local_step(result: Result) -> Iterable[str]:

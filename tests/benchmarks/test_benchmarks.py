@@ -13,11 +13,13 @@ import growth
 import line_search
 import local_step
 import memory
+import order
 import page
 import solver
 from common import RESULTS, TimedOut, exponent, isolated, ratios
 
-SCRIPTS = {s.__name__: s for s in (fedavg_round, local_step, fupareto_round, line_search, growth, memory, solver)}
+PARTS = (fedavg_round, order, local_step, fupareto_round, line_search, growth, memory, solver)
+SCRIPTS = {s.__name__: s for s in PARTS}
 
 
 @pytest.fixture(scope="module")
