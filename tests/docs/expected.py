@@ -204,13 +204,25 @@ def fupga() -> Table:
     return table
 
 
-def seeds(name: str, first: str, kept: bool) -> Table:
+def seeds(name: str) -> Table:
     """Return runs of one command over seeds."""
-    table = [["seed", first, *BOTH, "improve / expand / failed", *(["kept"] if kept else [])]]
+    table = [["seed", "w0", *BOTH, "improve / expand / failed", "kept"]]
     for run in load(name).values():
         stages = [cell(run["stages"][stage], True) for stage in ("initial", *BOTH)]
         phases = " / ".join(str(run["phases"][p]) for p in ("improve", "expand", "failed"))
-        table.append([str(run["seed"]), *stages, phases, *([run["final"]] if kept else [])])
+        table.append([str(run["seed"]), *stages, phases, run["final"]])
+    return table
+
+
+def demo() -> Table:
+    """Return runs of the demo over seeds: before, after, at its worst later, and what the audit concludes."""
+    table = [["seed", "before", "after", "worst ASR later", "retrained", "way gone", "shown / open / refuted"]]
+    for run in load("demo-digits").values():
+        kept = run["final"]
+        later = [short(run["later"][stage]) for stage in (kept, "retrained")]
+        counts = " / ".join(str(run["checks"][result]) for result in ("shown", "open", "refuted"))
+        stages = [cell(run["stages"][stage]) for stage in ("initial", kept)]
+        table.append([str(run["seed"]), *stages, *later, percent(run["way"]["relearning"]), counts])
     return table
 
 
@@ -429,36 +441,137 @@ def overview() -> Table:
     paper = cell(load("ablation-paper")["paper-0.2"]["stages"]["unlearned"])
     first, ours = cell(rows["w0", "initial"].mean), cell(rows["FUPareto", "recovered"].mean)
     table.append(["Fashion-MNIST, 3 of 10, one seed", first, ours, paper, "not run", "not run", "not run"])
-    demo = list(load("demo-digits").values())
-    means = [
-        {key: fmean(run["stages"][stage][key] for run in demo) for key in ("asr", "r_acc")}
-        for stage in ("initial", "recovered")
-    ]
-    table.append(["digits (the demo), 2 of 10, five seeds", *map(cell, means), *["not run"] * 4])
     return table
 
 
-def lasting(name: str) -> Table:
-    """Return what audits of a bench say: every model now, at its worst later, and on the way to retraining."""
+LASTING = {
+    "lasting-digits": "digits",
+    "lasting-fmnist": "Fashion-MNIST",
+    "lasting-fmnist-cn5": "Fashion-MNIST, 5 of 20",
+    "lasting-cifar10": "CIFAR-10",
+    "lasting-gtsrb": "GTSRB",
+}
+
+
+def measured_there(name: str) -> bool:
+    """Return whether a bench has a result file."""
+    return (ROOT / "results" / f"{name}.json").exists()
+
+
+def lasting_models(name: str) -> dict[str, list[Stage]]:
+    """Return by model and seed what audits say: now, at its worst later, ways gone, and what it cost."""
     results, runs = load(name), [c for c in load(name)["cells"] if "stages" in c]
     first = list({c["seed"]: c for c in reversed(runs)}.values())
-    header = ["model", "ASR", "worst ASR later", "R-Acc", "worst client", "slow relearning", "way gone", "loss AUC"]
-    header.append("rounds")
 
-    def line(label: str, models: Sequence[Stage], way: str, rounds: str) -> list[str]:
-        keys = ("asr", "later", "r_acc", "r_acc_min", "relearning", "loss")
-        *shares, loss = (short(fmean(m[key] for m in models)) for key in keys)
-        return [label, *shares, way, loss, rounds]
+    def told(run: Stage, stage: str, cost: Stage, way: Stage) -> Stage:
+        models = run["lasting"]["models"]
+        size = (cost["bytes_up"] + cost["bytes_down"]) / 1e6 if cost else None
+        apart = models[stage]["divergence"] / models["retrained-2"]["divergence"]
+        more = {"apart": apart, "way": way, "rounds": cost.get("rounds"), "MB": size}
+        return {**run["stages"].get(stage, {}), **models[stage], **more}
 
-    whole = str(results["experiment"]["train"]["rounds"])
-    rows = [line("w0", [{**c["stages"]["initial"], **c["lasting"]["models"]["initial"]} for c in first], "", "")]
-    rows.append(line("retrained", [c["lasting"]["models"]["retrained"] for c in first], "", whole))
+    found = {"w0": [told(c, "initial", {}, {}) for c in first]}
+    found["retrained"] = [told(c, "retrained", c["lasting"]["retraining"], {}) for c in first]
     for label in (m["label"] for m in results["methods"]):
         mine = [c for c in runs if c["label"] == label]
-        kept = [{**c["stages"][c["final"]], **c["lasting"]["models"][c["final"]]} for c in mine]
-        way = f"{100 * fmean(c['lasting']['way']['relearning'] for c in mine):.0f} %"
-        rows.append(line(label, kept, way, f"{fmean(c['cost']['rounds'] for c in mine):.0f}"))
-    return [header, *rows]
+        found[label] = [told(c, c["final"], c["cost"], c["lasting"]["way"]) for c in mine]
+    return found
+
+
+def average(models: Sequence[Stage], key: str, way: str = "") -> float | None:
+    """Return the mean of what was measured over seeds, None if nothing was."""
+    values = [m["way"].get(way) if way else m[key] for m in models]
+    known = [v for v in values if v is not None]
+    return fmean(known) if known else None
+
+
+def percent(value: float | None) -> str:
+    """Return a share as a whole percentage; nothing for no share."""
+    return "" if value is None else f"{100 * value:.0f} %"
+
+
+def times(value: float | None) -> str:
+    """Return a ratio."""
+    return "" if value is None else f"{value:.1f} ×"
+
+
+def whole(value: float | None) -> str:
+    """Return a rounded number; nothing for none."""
+    return "" if value is None else f"{value:,.0f}"
+
+
+def lasting(name: str) -> Table:
+    """Return a row per model: now, at its worst later, and on the way to retraining."""
+    header = ["model", "ASR", "worst ASR later", "R-Acc", "worst client", "slow relearning", "way gone", "loss AUC"]
+    header += ["way gone ", "apart", "rounds", "MB"]
+    rows = []
+    for label, models in lasting_models(name).items():
+        shares = [short(average(models, key)) for key in ("asr", "later", "r_acc", "r_acc_min", "relearning", "loss")]
+        ways = [percent(average(models, "", way)) for way in ("relearning", "loss")]
+        costs = [whole(average(models, key)) for key in ("rounds", "MB")]
+        apart = times(average(models, "apart"))
+        rows.append([label, *shares[:5], ways[0], shares[5], ways[1], apart, *costs])
+    return [[word.strip() for word in header], *rows]
+
+
+def lasting_overview() -> Table:
+    """Return a row per data set: w0, FUPareto and a retrained model."""
+    header = ["data", "ASR", "worst ASR later", "R-Acc", "slow relearning: way gone", "loss attack: way gone", "apart"]
+    rows = []
+    for name, words in LASTING.items():
+        if not measured_there(name):
+            continue
+        found = lasting_models(name)
+        three = [found[label] for label in ("w0", "FUPareto", "retrained")]
+        shares = [" → ".join(short(average(m, key)) for m in three[:2]) for key in ("asr", "later", "r_acc")]
+        shares = [
+            f"{own} ({short(average(three[2], key))})"
+            for own, key in zip(shares, ("asr", "later", "r_acc"), strict=True)
+        ]
+        ways = [percent(average(three[1], "", way)) for way in ("relearning", "loss")]
+        rounds, training = average(three[1], "rounds"), average(three[2], "rounds")
+        assert rounds is not None
+        assert training is not None
+        rows.append([words, *shares, *ways, times(average(three[1], "apart")), f"{rounds:.0f} of {training:.0f}"])
+    return [[*header, "rounds"], *rows]
+
+
+def rates() -> Table:
+    """Return ASR, R-Acc and rounds of FUPareto by its starting rate."""
+    results = load("rates")
+    settings = [s["name"] for s in results["settings"]]
+    rows = []
+    for label in (m["label"] for m in results["methods"]):
+        row = [label.removeprefix("FUPareto lr=")]
+        for setting in settings:
+            mine = [c for c in results["cells"] if c["label"] == label and c["setting"] == setting]
+            kept = [c["stages"][c["final"]] for c in mine]
+            means = {key: fmean(stage[key] for stage in kept) for key in ("asr", "r_acc")}
+            row += [cell(means), f"{fmean(c['cost']['rounds'] for c in mine):.0f}"]
+        rows.append(row)
+    return [["starting rate", *(word for s in settings for word in (s, "rounds"))], *rows]
+
+
+def tuned() -> Table:
+    """Return ASR / R-Acc of every value of the compared methods' main options; the best of a data set has a tick."""
+    results = load("tune-lasting")
+    settings = [s["name"] for s in results["settings"]]
+    labels = [m["label"] for m in results["methods"]]
+    kept = {(c["label"], c["setting"]): c["stages"][c["final"]] for c in results["cells"] if "stages" in c}
+
+    def score(label: str, setting: str) -> float:
+        return float(kept[label, setting]["r_acc"] - kept[label, setting]["asr"])
+
+    rows = []
+    for label in labels:
+        family = [other for other in labels if other.rsplit(" ", 1)[0] == label.rsplit(" ", 1)[0]]
+        cells = []
+        for setting in settings:
+            best = max(family, key=lambda other: score(other, setting))
+            own = cell(kept[label, setting])
+            cells.append(f"{own} ✓" if label == best else own)
+        rows.append([*label.rsplit(" ", 1), *cells])
+    return [["method", "value", *settings], *rows]
 
 
 def front() -> Table:
@@ -561,14 +674,17 @@ EXPECTED: dict[str, Callable[[], Table]] = {
     **{f"paper {table} {d} CN={n}": partial(beside, table, d, n) for table, d, n in COLUMNS},
     "overview": overview,
     "front": front,
-    "front lasting": lambda: [row[:6] for row in lasting("lasting-digits") if row[0] in FRONT],
-    "lasting-digits": lambda: lasting("lasting-digits"),
+    "front lasting": lasting_overview,
+    "lasting": lasting_overview,
+    **{name: partial(lasting, name) for name in LASTING if measured_there(name)},
+    "rates": rates,
+    "tune-lasting": tuned,
     "table1-fmnist CN=5": lambda: methods("table1-fmnist", "CN=5", False, BOTH),
     "table1-fmnist CN=1": lambda: methods("table1-fmnist", "CN=1", False, BOTH),
     "table1-gtsrb": lambda: methods("table1-gtsrb", "CN=5", True, BOTH),
     "table1-cifar100": lambda: methods("table1-cifar100", "CN=1", True, BOTH),
     "convergence-cifar10": lambda: methods("convergence-cifar10", "CN=2", True),
-    "fmnist-cn5": lambda: seeds("fmnist-cn5", "w0", True),
+    "fmnist-cn5": lambda: seeds("fmnist-cn5"),
     "ablation-fmnist": ablation,
     "ablation-paper": literal,
     "expansion-harm": harm,
@@ -578,7 +694,7 @@ EXPECTED: dict[str, Callable[[], Table]] = {
     "heterogeneity-fmnist": lambda: by_setting("heterogeneity-fmnist"),
     "population-fmnist": lambda: by_setting("population-fmnist"),
     "participation-fmnist": participation,
-    "demo-digits": lambda: seeds("demo-digits", "initial", False),
+    "demo-digits": demo,
     "requests-digits": requests,
     "recovery-digits": recovery,
     "membership-fmnist": lambda: membership("membership-fmnist"),

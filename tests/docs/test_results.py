@@ -99,6 +99,16 @@ def test_the_page_of_the_paper_is_what_its_script_writes(tmp_path: Path) -> None
     assert "Nothing was tried yet" not in written
 
 
+def test_the_pictures_are_what_their_script_draws(tmp_path: Path) -> None:
+    """Where a result file is new: python docs/lasting.py."""
+    done = subprocess.run([sys.executable, ROOT / "docs/lasting.py", "--out", tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert set(drawn) == {"lasting.svg", "reversion.svg"}
+    for name, picture in drawn.items():
+        assert (ROOT / "docs/images" / name).read_text() == picture, f"{name} is not up to date"
+
+
 def test_the_history_has_no_numbers_without_a_file() -> None:
     assert NUMBER.findall((ROOT / "docs" / "results" / "history.md").read_text()) == []
 
