@@ -13,10 +13,12 @@ LeNet-5, and 0.91 for a small network trained for long. With more left, relearni
 retrained model; with less, the rounds do not suffice.
 
 Then the retained clients train as in the training of w0, for a share of its rounds, with momentum on the server (Hsu et
-al., arXiv 1909.06335): v ← momentum · v + (w - mean), w ← w - v. Momentum costs the clients nothing and makes the
-rounds worth more: without it, a model of a quarter of the rounds is visibly less trained than a retrained one. Buffers,
-such as running statistics, are averaged without it. A young model can diverge at a rate that suits an old one; if no
-client's model can be used, training starts again from the renewed model at half the rate.
+al., arXiv 1909.06335): v ← μ v + (w - mean), w ← w - v. Momentum costs the clients nothing and makes the rounds worth
+more: without it, a model of a quarter of the rounds is visibly less trained than a retrained one. μ grows from 0 to
+``momentum`` over the first half of the rounds: the first steps from a young model are large, and carried on they lead
+to outputs that no retrained model has. Buffers, such as running statistics, are averaged without momentum. A young
+model can diverge at a rate that suits an old one; if no client's model can be used, training starts again from the
+renewed model at half the rate.
 
 Storage: w0 and v. Communication: one model down and one up per retained client and round. The forget clients are not
 needed, so requests of clients that are gone can be answered too.
@@ -57,7 +59,7 @@ class Renew(Method):
 
     rounds_share: float = 0.25  # share of the training's rounds
     remains: float = 0.4  # length of what is left of a tensor, over that of its fresh part
-    momentum: float = 0.6  # on the server
+    momentum: float = 0.8  # on the server, from the middle of the rounds on
     training: FedAvg | None = None  # the training that made w0; None: FedAvg()
 
     def __post_init__(self) -> None:
@@ -103,7 +105,8 @@ class Renew(Method):
         if after.record["step"] is None:
             ruined = diverged(after.record["missing"])
             return dataclasses.replace(self._renewed(federation, after), rate=state.rate / 2) if ruined else after
-        velocity = self.momentum * state.velocity + (state.w - after.w)
+        momentum = self.momentum * min(1.0, 2 * state.round / self.budget)
+        velocity = momentum * state.velocity + (state.w - after.w)
         w = torch.cat([(state.w - velocity)[: federation.layout.trainable], after.w[federation.layout.trainable :]])
         return dataclasses.replace(after, w=w, velocity=velocity)
 
