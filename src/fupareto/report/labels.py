@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fupareto.report.style import MUTED
+from fupareto.report.style import FONT, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ def label(axes: "Axes", names: Sequence[tuple[str, Place, str]], marks: Sequence
     frame = tuple(value / per_point for value in axes.bbox.extents)
     for name, place, colour in sorted(names, key=lambda item: -item[1][1]):
         x, y = axes.transData.transform(place) / per_point
-        width, height = 0.62 * size * len(name), 1.25 * size
+        width, height = _width(name, size), 1.25 * size
         box = min(_spots(x, y, width, height), key=partial(_trouble, x=x, y=y, taken=taken, frame=frame))
         taken.append(box)
         side, anchor = ("left", box[0]) if box[0] > x else ("right", box[2]) if box[2] < x else ("center", x)
@@ -41,6 +41,15 @@ def label(axes: "Axes", names: Sequence[tuple[str, Place, str]], marks: Sequence
 def between(start: Place, end: Place) -> list[Place]:
     """Places on the way from a mark to another, for lines that names should not cover."""
     return [(start[0] + t / 5 * (end[0] - start[0]), start[1] + t / 5 * (end[1] - start[1])) for t in range(1, 5)]
+
+
+def _width(name: str, size: float) -> float:
+    """Return how wide a name is in points, with a little room beside it."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    width, _, _ = text_to_path.get_text_width_height_descent(name, FontProperties(family=FONT, size=size), ismath=False)
+    return float(width) + 4
 
 
 def _around(x: float, y: float) -> Box:
@@ -65,7 +74,7 @@ def _trouble(box: Box, x: float, y: float, taken: Sequence[Box], frame: Sequence
     way = [(x + t / 12 * (middle[0] - x), y + t / 12 * (middle[1] - y)) for t in range(1, 12)]
     others = [b for b in taken if not (b[0] <= x <= b[2] and b[1] <= y <= b[3])]
     crossed = sum(b[0] <= px <= b[2] and b[1] <= py <= b[3] for px, py in way for b in others)
-    return round(3 * covered + 100 * outside + 15 * crossed + _away(box, x, y), 1)
+    return round(200 * (covered > 0) + 3 * covered + 100 * outside + 15 * crossed + _away(box, x, y), 1)
 
 
 def _common(a: Box, b: Box) -> float:
