@@ -74,7 +74,7 @@ def _trouble(box: Box, x: float, y: float, taken: Sequence[Box], frame: Sequence
     way = [(x + t / 12 * (middle[0] - x), y + t / 12 * (middle[1] - y)) for t in range(1, 12)]
     others = [b for b in taken if not (b[0] <= x <= b[2] and b[1] <= y <= b[3])]
     crossed = sum(b[0] <= px <= b[2] and b[1] <= py <= b[3] for px, py in way for b in others)
-    return round(200 * (covered > 0) + 3 * covered + 100 * outside + 15 * crossed + _away(box, x, y), 1)
+    return round(3 * covered + 100 * outside + 15 * crossed + _away(box, x, y), 1)
 
 
 def _common(a: Box, b: Box) -> float:
