@@ -27,6 +27,7 @@ from torch import Tensor
 from fupareto import files, seal
 from fupareto.audit.attacks.shadowed import Shadowed
 from fupareto.config import Experiment, validate
+from fupareto.cores import usable_cores
 from fupareto.errors import NotApplicable, UserError
 from fupareto.experiment import shadow_models
 from fupareto.experiment.setting import federation, stored_experiment, stored_method, training
@@ -184,7 +185,7 @@ class Shadows:
         text = f"Shadow models: {training} to train in {self.experiment.train.rounds} rounds each"
         text += f", {answering} to unlearn" if answering else ""
         if parent is not None and Run.open(parent).finished:
-            cores = os.cpu_count() or 1
+            cores = usable_cores()
             alone = training * Run.open(parent).summary["cost"]["seconds"]
             alone += answering * self.place.summary["cost"]["seconds"]
             text += f"; at most {alone / 60:.0f} minutes if each takes as long as the run's own, {cores} at a time"
@@ -215,7 +216,7 @@ class Shadows:
 
 def _together(jobs: Sequence[Job], done: Callable[[], None]) -> None:
     """Run the jobs, one process per core: with small models, threads would wait for the Python interpreter lock."""
-    workers = min(os.cpu_count() or 1, len(jobs))
+    workers = min(usable_cores(), len(jobs))
     if not workers:
         return
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:

@@ -7,7 +7,6 @@ are combined in the order asked, so results do not depend on the number of worke
 
 import copy
 import itertools
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fupareto import parameters
+from fupareto.cores import usable_cores
 from fupareto.errors import UserError
 from fupareto.federation.collected import FLOAT, Traffic
 from fupareto.federation.contract import Federation
@@ -73,7 +73,7 @@ class SimulatedFederation(Federation):
         self.traffic = Traffic()
         self._fresh = fresh
         self._local = threading.local()
-        self.workers = 1 if self.device.type != "cpu" else workers or os.cpu_count() or 1
+        self.workers = 1 if self.device.type != "cpu" else workers or usable_cores()
         self._pool: ThreadPoolExecutor | None = None  # during a session on the CPU
 
     @contextmanager
