@@ -3,8 +3,12 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve, lapack
 
 from fupareto.pareto.gram import Array, check_gram
+
+LEAST = 1e-12  # square of what must be left of a unit gradient, beside those before it, for it to count
 
 
 def project_out(gram: Array, targets: Sequence[int], span: Sequence[int]) -> Array:
@@ -12,10 +16,10 @@ def project_out(gram: Array, targets: Sequence[int], span: Sequence[int]) -> Arr
 
     The result satisfies ``g'·g_r = 0`` for every ``r`` in the span and ``g'·g_u = ‖g'‖²``.
 
-    The projection uses a pseudo-inverse of the *unit* gradients' Gram matrix that drops eigenvalues below 1e-12 of the
-    largest: duplicate, collinear and zero gradients are allowed, and short gradients count as much as long ones. A
-    second pass removes the rounding error of the first; without it gradients of similar clients (an ill-conditioned
-    span) are orthogonal to a few digits only.
+    The projection uses a Cholesky factor of the *unit* gradients' Gram matrix, with pivots: gradients that depend on
+    those before them are left out, so duplicate, collinear and zero gradients are allowed, and short gradients count as
+    much as long ones. A second pass removes the rounding error of the first; without it gradients of similar clients
+    (an ill-conditioned span) are orthogonal to a few digits only.
 
     Args:
         gram: Gram matrix of all gradients (m, m).
@@ -30,14 +34,24 @@ def project_out(gram: Array, targets: Sequence[int], span: Sequence[int]) -> Arr
     """
     matrix = check_gram(gram)
     _check_numbers(len(matrix), targets, span)
-    kept = np.array(sorted({r for r in span if matrix[r, r] > 0.0}), dtype=np.intp)
-    scale = 1.0 / np.sqrt(matrix.diagonal()[kept])
-    inverse = np.linalg.pinv(matrix[np.ix_(kept, kept)] * scale * scale[:, None], rcond=1e-12, hermitian=True)
-    rows = np.eye(len(matrix))[np.array(targets, dtype=np.intp)]
-    for _ in range(2):
-        along = rows @ matrix[:, kept] * scale
-        rows[:, kept] -= along @ inverse * scale
+    basis, factor = _independent(matrix, sorted(set(span)))
+    scale = 1.0 / np.sqrt(matrix.diagonal()[basis])
+    rows = np.zeros((len(targets), len(matrix)))
+    rows[np.arange(len(targets)), np.array(targets, dtype=np.intp)] = 1.0
+    for _ in range(2 if len(basis) else 0):
+        along = rows @ matrix[:, basis] * scale
+        rows[:, basis] -= cho_solve((factor, False), along.T, overwrite_b=True, check_finite=False).T * scale
     return rows
+
+
+def _independent(matrix: Array, span: Sequence[int]) -> tuple[NDArray[np.intp], Array]:
+    """Return row numbers of independent gradients with the same span, and the factor of their unit Gram matrix."""
+    rows = np.array([r for r in span if matrix[r, r] > 0.0], dtype=np.intp)
+    if not len(rows):
+        return rows, np.zeros((0, 0))
+    scale = 1.0 / np.sqrt(matrix.diagonal()[rows])
+    found, pivots, rank, _ = lapack.dpstrf(matrix[np.ix_(rows, rows)] * scale * scale[:, None], tol=LEAST)
+    return rows[pivots[:rank] - 1], np.triu(found[:rank, :rank])
 
 
 def _check_numbers(size: int, *groups: Sequence[int]) -> None:
