@@ -22,6 +22,7 @@ from unittest import mock
 from common import RESULTS, skip, write
 from fupareto.bench import file, run
 from fupareto.errors import UserError
+from fupareto.experiment import Host
 from fupareto.federation import SimulatedFederation
 from fupareto.federation.questions import Answer, Failure, Question, TrialLosses
 from fupareto.pareto import trial_steps
@@ -109,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for cell in file.cells(bench, place):
             shutil.rmtree(cell.out, ignore_errors=True)
         try:
-            run.run(bench, place, say=print, done=done)
+            run.run(bench, place, host=Host(say=print), done=done)
         except UserError as error:  # no data set, most likely
             skip("line search", str(error))
             return

@@ -10,7 +10,7 @@ import torch
 from federation import worlds
 from fupareto import config, experiment
 from fupareto.errors import NotApplicable, UserError
-from fupareto.experiment import shadow_models
+from fupareto.experiment import Host, shadow_models
 from fupareto.experiment.shadows import Shadows, make
 from fupareto.federation import Request, SimulatedFederation
 from fupareto.methods import FedAvg
@@ -109,7 +109,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_shadows_are_made_once_and_shared(run: Run) -> None:
     said: list[str] = []
-    shadowed = make(run, None, 2, None, say=said.append)
+    shadowed = make(run, 2, host=Host(say=said.append))
     assert "4 to train in 3 rounds each" in said[0]
     own = Shadows(run, None)
     kept = {k: own.path("with", k).read_bytes() for k in range(4)}
@@ -117,11 +117,11 @@ def test_shadows_are_made_once_and_shared(run: Run) -> None:
     assert own.path("with", 0).is_relative_to(run.path.parent / "trained")
     assert torch.equal(shadowed.load("with", 1), own.load("with", 1))
     own.path("with", 2).unlink()  # as if the audit had been killed
-    make(run, None, 2, None, say=said.append)
+    make(run, 2, host=Host(say=said.append))
     assert "1 to train" in said[1]
     assert {k: own.path("with", k).read_bytes() for k in range(4)} == kept
     written = {k: own.path("with", k).stat().st_mtime_ns for k in range(4)}
-    make(run, None, 2, None, say=said.append)
+    make(run, 2, host=Host(say=said.append))
     assert {k: own.path("with", k).stat().st_mtime_ns for k in range(4)} == written
     assert said[2] == "Shadow models: all 4 already exist."
 
@@ -164,7 +164,7 @@ def test_what_shadows_cannot_imitate_is_refused(run: Run, tmp_path: Path) -> Non
 
 
 def test_a_damaged_shadow_is_named(run: Run) -> None:
-    make(run, None, 2, None)
+    make(run, 2)
     path = Shadows(run, None).path("with", 0)
     kept = path.read_bytes()
     path.write_bytes(kept[: len(kept) // 2])

@@ -168,7 +168,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_size_that_is_said_is_the_size_on_disk(recorded: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    run = experiment.train(tiny(), tmp_path / "run", say=said.append)
+    run = experiment.train(tiny(), tmp_path / "run", host=experiment.Host(say=said.append))
     assert len(said) == 1
     assert str(run.path / "history") in said[0]
     total = float(said[0].split(": ")[1].split(" MB")[0])

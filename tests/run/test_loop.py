@@ -178,7 +178,7 @@ def test_the_watch_sees_every_round(finished: Path, tmp_path: Path) -> None:
         assert (title, rounds) == ("unlearning", 3)
         yield seen.append
 
-    run = experiment.unlearn(finished / "train", tmp_path / "run", progress=progress)
+    run = experiment.unlearn(finished / "train", tmp_path / "run", host=experiment.Host(progress=progress))
     assert seen == run.rounds()
 
 

@@ -38,12 +38,8 @@ def run(
     bench: Bench,
     out: Path,
     *,
-    root: Path | None = None,
-    device: str = "cpu",
-    progress: experiments.Progress = experiments.no_progress,
-    say: Callable[[str], None] = lambda text: None,
+    host: experiments.Host = experiments.SILENT,
     done: Callable[[Cell, dict[str, Any]], None] = lambda cell, result: None,
-    agree: experiments.Agree = experiments.always,
     known: reuse.Known = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """Run every cell that is not finished and return all results.
@@ -51,12 +47,8 @@ def run(
     Args:
         bench: The bench, at one of its scales.
         out: Output directory.
-        root: Directory of the data sets.
-        device: Device on which the clients compute.
-        progress: Progress display of a run.
-        say: Called with messages for the user.
+        host: Surroundings of the runs.
         done: Called with every cell and its result when it is finished.
-        agree: Asked before a run that takes longer than a day.
         known: Cells that were measured elsewhere; they are not run.
     """
     found = []
@@ -67,21 +59,14 @@ def run(
         result = taken[cell.out]
         if result is None:
             trust.name(cell.experiment.model, cell.entry.method, *cell.experiment.task_code)
-            _train(cell, root, device, progress, say, agree)
-            result = _answer(cell, bench, root, device, progress, agree)
+            _train(cell, host)
+            result = _answer(cell, bench, host)
         found.append(result)
         done(cell, result)
     return found
 
 
-def _train(
-    cell: Cell,
-    root: Path | None,
-    device: str,
-    progress: experiments.Progress,
-    say: Callable[[str], None],
-    agree: experiments.Agree,
-) -> None:
+def _train(cell: Cell, host: experiments.Host) -> None:
     """Train the initial model of a cell unless it is finished."""
     if Run.begun(cell.trained) and (place := Run.open(cell.trained)).finished:
         stored, wanted = experiments.stored_experiment(place), cell.experiment
@@ -94,26 +79,10 @@ def _train(
             )
         place.tidy()
         return
-    experiments.train(
-        cell.experiment,
-        cell.trained,
-        resume=True,
-        root=root,
-        device=device,
-        progress=progress,
-        say=say,
-        agree=agree,
-    )
+    experiments.train(cell.experiment, cell.trained, resume=True, host=host)
 
 
-def _answer(
-    cell: Cell,
-    bench: Bench,
-    root: Path | None,
-    device: str,
-    progress: experiments.Progress,
-    agree: experiments.Agree,
-) -> dict[str, Any]:
+def _answer(cell: Cell, bench: Bench, host: experiments.Host) -> dict[str, Any]:
     """Run a cell, or read it; a method that cannot answer this request is a result too."""
     place = {"setting": cell.setting.name, "seed": cell.seed, "label": cell.entry.label, "method": cell.entry.method}
     try:
@@ -125,31 +94,28 @@ def _answer(
             sequential=cell.entry.sequential,
             measure_every=bench.measure_every,
             resume=True,
-            root=root,
-            device=device,
-            progress=progress,
             attack=False,
-            agree=agree,
+            host=host,
         )
     except NotApplicable as error:
         return {**place, "status": "not applicable", "error": str(error)}
     if bench.audit is not None:
-        _audit(cell, run, bench.audit, root, device, progress)
+        _audit(cell, run, bench.audit, host)
     elif run.audit is None:
-        experiments.audit(run, root, dormancy=0, progress=progress)
+        experiments.audit(run, dormancy=0, host=host)
     return {**place, **cell_result(run, kind(cell.entry.method).history, cell.trained)}
 
 
-def _audit(cell: Cell, run: Run, asked: Audit, root: Path | None, device: str, progress: experiments.Progress) -> None:
+def _audit(cell: Cell, run: Run, asked: Audit, host: experiments.Host) -> None:
     """Audit a cell as the file asks, unless that was done; retrained models are made once for all methods."""
     trained = Run.open(cell.trained)
     experiment, request = experiments.stored_experiment(trained), Request.from_json(run.request)
     references = [cell.trained.parent / name for name in REFERENCES[: asked.retrain]]
     for number, out in enumerate(references):
-        experiments.retrain_into(out, trained, experiment, request, number, root, device, progress)
+        experiments.retrain_into(out, trained, experiment, request, number, host)
     if not _audited(run.audit, asked):
         curves = StoredCurves(cell.trained.parent / CURVES)
-        experiments.audit(run, root, reference=references, dormancy=asked.dormancy, curves=curves, progress=progress)
+        experiments.audit(run, reference=references, dormancy=asked.dormancy, curves=curves, host=host)
 
 
 def _audited(found: dict[str, Any] | None, asked: Audit) -> bool:

@@ -78,14 +78,12 @@ def audit(
     place = Run.open(run)
     experiment.audit(
         place,
-        root,
         tier=tier,
         shadows=shadows,
         retrain=retrain,
         reference=reference or (),
         dormancy=dormancy,
         thresholds=Thresholds.of(parse.options(threshold or [], "--threshold")),
-        progress=progress(quiet),
-        say=partial(say, quiet),
+        host=experiment.Host(root, progress=progress(quiet), say=partial(say, quiet)),
     )
     finish(place, as_json, fail_on)

@@ -26,6 +26,7 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Compare methods on the same initial models, and with the paper's numbers; run it again to continue."""
+    from fupareto import experiment as experiments
     from fupareto import paper, progress
     from fupareto.bench import file as files
     from fupareto.bench import output, stored
@@ -46,17 +47,9 @@ def bench(
             if len(found) > known:  # keep the results of an interrupted bench until they are complete again
                 output.keep(place, benches.results(loaded, scale, found))
 
-        benches.run(
-            loaded,
-            place,
-            root=root,
-            device=device,
-            progress=board.rounds,
-            say=board.say,
-            done=done,
-            agree=lambda sentence: yes,  # a question would stand in the live table
-            known=elsewhere,
-        )
+        # Nobody is asked: a question would stand in the live table.
+        host = experiments.Host(root, device, board.rounds, board.say, agree=lambda sentence: yes)
+        benches.run(loaded, place, host=host, done=done, known=elsewhere)
     results = benches.results(loaded, scale, found)
     written = [output.keep(place, results), *output.write(place, results, stored.curves(results, place))]
     if as_json:

@@ -153,8 +153,7 @@ def answer(
         method=method,
         options=parse.options(set_ or []),
         signer=evidence.signer(key) if key else None,
-        root=root,
-        progress=progress(quiet),
+        host=experiment.Host(root, progress=progress(quiet)),
         retrain=retrain,
         **({} if dormancy is None else {"dormancy": dormancy}),
     )
@@ -189,7 +188,7 @@ def adopt(
     from fupareto import answering, evidence, experiment
 
     book = evidence.Ledger.open(ledger)
-    how = experiment.how(book, signer=evidence.signer(key) if key else None, root=root)
+    how = experiment.how(book, signer=evidence.signer(key) if key else None, host=experiment.Host(root))
     made = answering.adopt(book, model, how, note)
     _index(book)
     for number, found in made["earlier"].items():

@@ -49,10 +49,8 @@ def train(
             loaded,
             out,
             resume=resume,
-            root=root,
-            device=device,
-            progress=tracking.beside(progress(quiet)),
-            say=partial(say, quiet),
-            agree=agree(yes),
+            host=experiments.Host(
+                root, device, tracking.beside(progress(quiet)), say=partial(say, quiet), agree=agree(yes)
+            ),
         )
     finish(run, as_json)

@@ -78,10 +78,8 @@ def unlearn(
             group=group,
             sequential=sequential,
             resume=resume,
-            root=root,
-            device=device,
-            progress=tracking.beside(progress(quiet)),
-            say=partial(say, quiet),
-            agree=agree(yes),
+            host=experiments.Host(
+                root, device, tracking.beside(progress(quiet)), say=partial(say, quiet), agree=agree(yes)
+            ),
         )
     finish(run, as_json, fail_on)

@@ -129,9 +129,9 @@ def _measured(held: dict[str, Any], run: Path, root: Path | None, quiet: bool) -
     from fupareto.audit.checks import Thresholds
     from fupareto.run.directory import Run
 
-    audited = held["audit"] or {}
+    audited, host = held["audit"] or {}, experiment.Host(root, progress=progress(quiet))
     if audited.get("format") != FORMAT:  # its numbers are others, and only the summary is compared
-        return experiment.examine(Run.open(run), root, dormancy=0, progress=progress(quiet))
+        return experiment.examine(Run.open(run), dormancy=0, host=host)
     limits = Thresholds.of(audited["thresholds"]) if "thresholds" in audited else None
     rounds = (audited.get("dormancy") or {}).get("rounds", 0)
-    return experiment.examine(Run.open(run), root, thresholds=limits, dormancy=rounds, progress=progress(quiet))
+    return experiment.examine(Run.open(run), thresholds=limits, dormancy=rounds, host=host)

@@ -1,24 +1,23 @@
 """Runs from an experiment file: its federation and request, training, unlearning and audit."""
 
 from fupareto.experiment.audit import audit, examine, retrain_into
-from fupareto.experiment.duration import Agree, always
+from fupareto.experiment.duration import Agree
+from fupareto.experiment.host import SILENT, Host
 from fupareto.experiment.requests import how, replay, stored
 from fupareto.experiment.setting import default_request, federation, forgetter, stored_experiment
 from fupareto.experiment.train import train
 from fupareto.experiment.unlearn import unlearn
-from fupareto.run.execute import Progress, no_progress
 
 __all__ = [
+    "SILENT",
     "Agree",
-    "Progress",
-    "always",
+    "Host",
     "audit",
     "default_request",
     "examine",
     "federation",
     "forgetter",
     "how",
-    "no_progress",
     "replay",
     "retrain_into",
     "stored",

@@ -1,6 +1,6 @@
 """Audit of a finished run that was made from an experiment file."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from fupareto.audit.checks import Thresholds
 from fupareto.audit.further import Curves, not_stored
 from fupareto.config import Experiment
 from fupareto.errors import UserError
+from fupareto.experiment.host import SILENT, Host
 from fupareto.experiment.setting import federation, reachable, stored_experiment
 from fupareto.experiment.shadows import make
 from fupareto.experiment.unlearn import answer
@@ -16,17 +17,16 @@ from fupareto.federation import Request
 from fupareto.methods.ridge import Ridge
 from fupareto.result import Result
 from fupareto.run.directory import Run, refuse_certified
-from fupareto.run.execute import Progress, no_progress, silent
 from fupareto.run.reference import PLACES, retraining_seed
 from fupareto.vocabulary import retrains
 
 
-def audit(place: Run, root: Path | None = None, **options: Any) -> dict[str, Any]:
+def audit(place: Run, *, host: Host = SILENT, **options: Any) -> dict[str, Any]:
     """Audit a finished run and write its audit.json and summary.json.
 
     Args:
         place: The run.
-        root: Directory of the data sets.
+        host: Surroundings of the audit.
         **options: Options of :func:`examine`.
 
     Returns:
@@ -34,14 +34,13 @@ def audit(place: Run, root: Path | None = None, **options: Any) -> dict[str, Any
     """
     refuse_certified(place.path)
     with place.locked():
-        summary, found = examine(place, root, **options)
+        summary, found = examine(place, host=host, **options)
         place.save_results(summary, found)
     return summary
 
 
 def examine(
     place: Run,
-    root: Path | None = None,
     *,
     tier: int = 1,
     shadows: int | None = None,
@@ -50,14 +49,12 @@ def examine(
     thresholds: Thresholds | None = None,
     dormancy: int | None = None,
     curves: Curves = not_stored,
-    progress: Progress = no_progress,
-    say: Callable[[str], None] = silent,
+    host: Host = SILENT,
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Measure and audit the models of a finished run again, without overwriting its results.
 
     Args:
         place: The run.
-        root: Directory of the data sets.
         tier: 1 attacks the models alone. Tier 2 needs models that were trained like the initial one; at tier 3 half of
             them are made to forget, and half never saw the forgotten.
         shadows: How many such models there are.
@@ -67,8 +64,7 @@ def examine(
         dormancy: Rounds for which the retained clients train the model on; 0 for none. By default 40, if the run had as
             many.
         curves: Store of the curves of further training.
-        progress: How rounds are shown while they run.
-        say: Where remarks go.
+        host: Surroundings of the audit; only retraining uses its device.
     """
     experiment = stored_experiment(place, f'fupareto.audit(federation, "{place.path}")')
     if not place.finished:
@@ -76,21 +72,21 @@ def examine(
     if place.config.get("kind") == "train":
         if tier > 1 or retrain or reference:
             raise UserError(f"{place.path} is a training run and forgot nothing; audit a run of `fupareto unlearn`")
-        return Result.of(place, federation(experiment, root=root)[0]).remeasure()
+        return Result.of(place, federation(experiment, root=host.root)[0]).remeasure()
     request = Request.from_json(place.request)
-    engine = reachable(federation(experiment, request, root)[0], place.config.get("gone", ()))
+    engine = reachable(federation(experiment, request, host.root)[0], place.config.get("gone", ()))
     result = Result.of(place, engine)
     if len(reference) > len(PLACES):
         raise UserError(f"an audit compares with at most {len(PLACES)} retrained models, not {len(reference)}")
     if not reference:
         for number in range(min(retrain, len(PLACES))):
-            retrain_into(place.path / PLACES[number], place, experiment, request, number, root, progress=progress)
+            retrain_into(place.path / PLACES[number], place, experiment, request, number, host)
     wanted = list(reference) or [place.path / name for name in PLACES]
     must = len(reference) or retrain
     found = [_checked(path, request, experiment, k < must) for k, path in enumerate(wanted)]
     known = [path for path in takewhile(bool, found) if path]
-    shadowed = make(place, root, tier, shadows, progress, say) if tier > 1 else None
-    return result.remeasure(known or None, shadowed, thresholds, dormancy, curves, progress)
+    shadowed = make(place, tier, shadows, host) if tier > 1 else None
+    return result.remeasure(known or None, shadowed, thresholds, dormancy, curves, host.progress)
 
 
 def retrain_into(
@@ -99,9 +95,7 @@ def retrain_into(
     experiment: Experiment,
     request: Request,
     number: int = 0,
-    root: Path | None = None,
-    device: str = "cpu",
-    progress: Progress = no_progress,
+    host: Host = SILENT,
 ) -> None:
     """Retrain without what a request names, with the training's own number of rounds; ``number`` 1 has another seed.
 
@@ -111,9 +105,7 @@ def retrain_into(
         experiment: How that was trained.
         request: What is left out.
         number: Which retrained model it is, 0 or 1.
-        root: Directory of the data sets.
-        device: Where clients compute.
-        progress: How rounds are shown while they run.
+        host: Surroundings of the run.
     """
     weights = place.load_model("initial")
     if weights is None:
@@ -128,9 +120,7 @@ def retrain_into(
         options={"ridge": Ridge.ridge, "anew": True} if ridge else {"rounds": experiment.train.rounds},
         measure_every=10,
         resume=True,
-        root=root,
-        device=device,
-        progress=progress,
+        host=host,
         seed=retraining_seed(experiment.seed, number) if number else None,
         attack=False,
         gone=place.config.get("gone", ()),

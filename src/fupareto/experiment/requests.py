@@ -8,12 +8,12 @@ from fupareto.answering import How
 from fupareto.evidence import Finding, Ledger
 from fupareto.evidence.keys import Signer
 from fupareto.experiment.audit import examine
+from fupareto.experiment.host import SILENT, Host
 from fupareto.experiment.setting import federation, reachable, stored_experiment
 from fupareto.experiment.unlearn import answer
 from fupareto.federation import Federation, Request
 from fupareto.result import Result
 from fupareto.run.directory import Run
-from fupareto.run.execute import Progress, no_progress
 from fupareto.verification import replayed
 
 
@@ -23,8 +23,7 @@ def how(
     method: str | None = None,
     options: Mapping[str, Any] | None = None,
     signer: Signer | None = None,
-    root: Path | None = None,
-    progress: Progress = no_progress,
+    host: Host = SILENT,
     **audit: Any,
 ) -> How:
     """Return how requests are answered in the federation of an experiment file.
@@ -34,8 +33,7 @@ def how(
         method: Unlearning method; by default the experiment's.
         options: Options of the method.
         signer: Key of the operator.
-        root: Directory of the data sets.
-        progress: Display of the rounds.
+        host: Surroundings of the runs.
         **audit: Options of :func:`examine`, such as ``retrain``.
     """
     place = Run.open(ledger.run_of(ledger.entries[0]))
@@ -51,17 +49,16 @@ def how(
             chosen=method or experiment.unlearn.method,
             options=options or {},
             resume=True,
-            root=root,
-            progress=progress,
             attack=not extra,
             gone=gone,
+            host=host,
         )
         if extra and run.audit is None:
-            run.save_results(*examine(run, root, progress=progress, **audit))
+            run.save_results(*examine(run, host=host, **audit))
         return run
 
     def clients(request: Request, gone: Sequence[str]) -> Federation:
-        return reachable(federation(experiment, request, root)[0], gone)
+        return reachable(federation(experiment, request, host.root)[0], gone)
 
     return How(unlearn, clients, signer)
 

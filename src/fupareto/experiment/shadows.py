@@ -30,11 +30,12 @@ from fupareto.config import Experiment, validate
 from fupareto.cores import usable_cores
 from fupareto.errors import NotApplicable, UserError
 from fupareto.experiment import shadow_models
+from fupareto.experiment.host import SILENT, Host
 from fupareto.experiment.setting import federation, stored_experiment, stored_method, training
 from fupareto.federation import Request, SimulatedFederation
 from fupareto.methods.registry import find, kind
 from fupareto.run.directory import Run
-from fupareto.run.execute import Progress, no_progress, silent
+from fupareto.run.execute import Progress, no_progress
 from fupareto.run.start import trained_of
 from fupareto.run.storage import Storage
 from fupareto.vocabulary import shadows_of
@@ -44,21 +45,17 @@ DEFAULT = {2: 4, 3: 64}  # tier -> number of shadow models
 
 def make(
     place: Run,
-    root: Path | None,
     tier: int,
-    count: int | None,
-    progress: Progress = no_progress,
-    say: Callable[[str], None] = silent,
+    count: int | None = None,
+    host: Host = SILENT,
 ) -> Shadowed:
     """Create the shadow models of a tier; their expected cost is announced first.
 
     Args:
         place: The run to audit.
-        root: Directory of the data sets.
         tier: 2 or 3.
         count: Number of shadow models; None takes the default of the tier.
-        progress: Display of the models made.
-        say: Function that shows a remark.
+        host: Surroundings of the audit, but for the device: every model is made by a process on the CPU.
 
     Returns:
         The shadow models, to be loaded one by one.
@@ -73,14 +70,14 @@ def make(
             f"not {count}"
         )
     each = count if tier == 2 else count // 2
-    own = Shadows(place, root)
+    own = Shadows(place, host.root)
     wanted = [("with", k) for k in range(each)]
     if tier == 3:
         wanted += [("without", k) for k in range(each)] + [("forgotten", k) for k in range(each)]
-    own.announce(wanted, say)
-    own.make(wanted, progress)
+    own.announce(wanted, host.say)
+    own.make(wanted, host.progress)
     asked = Request.from_json(place.request)
-    engine, _ = federation(own.experiment, asked, root)
+    engine, _ = federation(own.experiment, asked, host.root)
     forget = asked.sides(engine.ids)[0]
     return Shadowed(
         tier, each, own.load, lambda number: shadow_models.halves(engine, forget, own.experiment.seed, number)

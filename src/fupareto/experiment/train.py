@@ -1,44 +1,29 @@
 """Training of the initial model from an experiment file."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from fupareto import api, trust
 from fupareto.config import Experiment
-from fupareto.experiment.duration import Agree, always
 from fupareto.experiment.duration import check as check_duration
+from fupareto.experiment.host import SILENT, Host
 from fupareto.experiment.setting import default_request, facts, federation, training
 from fupareto.methods import Method
 from fupareto.methods.registry import find
 from fupareto.methods.ridge import Ridge
 from fupareto.run.directory import Run
-from fupareto.run.execute import Progress, Settings, no_progress, silent
+from fupareto.run.execute import Settings
 from fupareto.run.start import Start
 from fupareto.versions import versions
 
 
-def train(
-    experiment: Experiment,
-    out: Path,
-    *,
-    resume: bool = False,
-    root: Path | None = None,
-    device: str = "cpu",
-    progress: Progress = no_progress,
-    say: Callable[[str], None] = silent,
-    agree: Agree = always,
-) -> Run:
+def train(experiment: Experiment, out: Path, *, resume: bool = False, host: Host = SILENT) -> Run:
     """Train the model of an experiment with FedAvg.
 
     Args:
         experiment: The experiment.
         out: Run directory to write.
         resume: Continue the run in ``out``.
-        root: Directory of the data sets.
-        device: Device of the data and models.
-        progress: Display of the rounds.
-        say: Function that shows a remark.
-        agree: Function that is asked before a run that takes longer than a day.
+        host: Surroundings of the run.
 
     Returns:
         The finished run.
@@ -49,15 +34,15 @@ def train(
     method: Method = Ridge() if section.method == "ridge" else training(experiment)
     record = [*section.record, *(["ridge"] if section.method == "ridge" and "ridge" not in section.record else [])]
     wanted = default_request(experiment)
-    engine, w = federation(experiment, root=root, device=device)
-    check_duration(method, engine, w, agree)
+    engine, w = federation(experiment, root=host.root, device=host.device)
+    check_duration(method, engine, w, host.agree)
     settings = Settings(
         experiment.seed,
         out,
         resume,
         measure_every=10,
-        progress=progress,
-        say=say,
+        progress=host.progress,
+        say=host.say,
         config={"kind": "train", "experiment": experiment.model_dump(), "versions": versions()},
         facts=facts(experiment, method.name),
     )

@@ -1,15 +1,15 @@
 """Answer to a request against the model of a run that was made from an experiment file."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fupareto import api, trust
 from fupareto.config import Experiment
 from fupareto.errors import UserError
-from fupareto.experiment.duration import Agree, always
 from fupareto.experiment.duration import check as check_duration
+from fupareto.experiment.host import SILENT, Host
 from fupareto.experiment.setting import (
     default_request,
     facts,
@@ -23,7 +23,7 @@ from fupareto.federation import Request
 from fupareto.methods.sequential import Sequential
 from fupareto.result import Model, began
 from fupareto.run.directory import Run
-from fupareto.run.execute import Progress, Settings, no_progress, silent
+from fupareto.run.execute import Settings
 from fupareto.run.start import origin
 from fupareto.versions import versions
 
@@ -39,13 +39,9 @@ def unlearn(
     sequential: bool = False,
     measure_every: int = 1,
     resume: bool = False,
-    root: Path | None = None,
-    device: str = "cpu",
-    progress: Progress = no_progress,
-    say: Callable[[str], None] = silent,
     attack: bool = True,
-    agree: Agree = always,
     gone: Sequence[str] = (),
+    host: Host = SILENT,
 ) -> Run:
     """Answer a request against the final model of a finished run.
 
@@ -53,9 +49,8 @@ def unlearn(
     forgotten take part no more. What is not said is taken from the experiment file; options given here are added to
     the file's when the method, whatever its preset, is the file's. With ``sequential`` the clients are forgotten one
     after the other. ``group`` is the least number of samples of a client that are forgotten together; what a server
-    could infer from fewer is said to ``say``. ``attack`` audits the models before the run counts as finished;
-    ``agree`` is asked before a run that takes longer than a day. ``gone`` are clients that can no longer be reached:
-    nobody asks them, and what concerns them is unverified.
+    could infer from fewer is said to the user. ``attack`` audits the models before the run counts as finished. ``gone``
+    are clients that can no longer be reached: nobody asks them, and what concerns them is unverified.
     """
     trust.name(method)
     parent = Run.open(trained)
@@ -64,12 +59,12 @@ def unlearn(
         raise UserError(f"{trained} is not finished; continue it with --resume first")
     asked = _next(parent, experiment, request)
     if group and asked.samples:
-        clients = federation(experiment, root=root)[0].clients
+        clients = federation(experiment, root=host.root)[0].clients
         asked = asked.grouped({i: len(splits["train"][1]) for i, splits in clients.items()}, group, experiment.seed)
     elif group:
         raise UserError("--group is for requests for samples; a request for clients or classes is not made larger")
     if warning := asked.exposed():
-        say(warning)
+        host.say(warning)
     return answer(
         experiment,
         parent,
@@ -80,12 +75,9 @@ def unlearn(
         sequential=sequential,
         measure_every=measure_every,
         resume=resume,
-        root=root,
-        device=device,
-        progress=progress,
         attack=attack,
-        agree=agree,
         gone=gone,
+        host=host,
     )
 
 
@@ -109,23 +101,20 @@ def answer(
     sequential: bool = False,
     measure_every: int = 1,
     resume: bool = False,
-    root: Path | None = None,
-    device: str = "cpu",
-    progress: Progress = no_progress,
     seed: int | None = None,
     attack: bool = True,
-    agree: Agree = always,
     gone: Sequence[str] = (),
+    host: Host = SILENT,
 ) -> Run:
     """Run a method from the model ``w0`` to its end, measure and audit; ``seed`` is the experiment's unless given."""
     asked = forgetter(experiment, chosen, options)
     method = Sequential(asked, len(request.clients)) if sequential else asked
     if not request.partial:
         request.sides([str(i) for i in range(experiment.partition.clients)])
-    simulated, _ = federation(experiment, request, root, device=device)
+    simulated, _ = federation(experiment, request, host.root, device=host.device)
     engine = reachable(simulated, gone)
     start = began(engine, w0)
-    check_duration(method, simulated, start.w, agree)
+    check_duration(method, simulated, start.w, host.agree)
     config = {
         "kind": "unlearn",
         "experiment": experiment.model_dump(),
@@ -140,7 +129,7 @@ def answer(
         out,
         resume,
         measure_every,
-        progress,
+        host.progress,
         config=config,
         facts=facts(experiment, f"{chosen}, one by one" if sequential else chosen),
     )
