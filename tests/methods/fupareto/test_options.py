@@ -58,6 +58,7 @@ CASES: list[tuple[str, Any, Callable[[], Problem], dict[str, Any]]] = [
     ("s", 1, network, {}),
     ("loss", "uce", network, {}),
     ("loss", "kl", network, {}),
+    ("loss", "reverse-kl", network, {"loss": "kl"}),
     ("delta", 0.5, network, {}),
     ("mbs_form", "printed", network, {"delta": 0.5}),
     ("gradient", "pseudo", network, {}),

@@ -68,7 +68,7 @@ class FUParetoOptions(Method):
     recovery_lr: float | None = None  # eta_0 of recovery; None: lr / 400, the ratio of FedOSD's published rates
     decay: float = 0.999  # factor of a rate that falls, per round
     s: int = 3  # breadth of the line search: steps from 2^s eta to 2^-s eta
-    loss: Literal["mbs", "uce", "kl"] = "mbs"  # of the forget clients
+    loss: Literal["mbs", "uce", "kl", "reverse-kl"] = "mbs"  # of the forget clients
     delta: float = 1e-3  # margin of MBS
     mbs_form: Literal["separating", "printed"] = "separating"  # sign of delta in eq. (3)
     gradient: Literal["full", "pseudo"] = "full"  # pseudo: of one local epoch
@@ -145,7 +145,9 @@ class FUParetoOptions(Method):
     @property
     def forgetting(self) -> Loss:
         """Objective of the forget clients."""
-        return Loss("mbs", delta=self.delta, form=self.mbs_form) if self.loss == "mbs" else Loss(self.loss)
+        if self.loss == "mbs":
+            return Loss("mbs", delta=self.delta, form=self.mbs_form)
+        return Loss("kl", direction="model") if self.loss == "reverse-kl" else Loss(self.loss)
 
     @property
     def rating(self) -> Falling:
