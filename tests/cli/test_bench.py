@@ -143,6 +143,21 @@ def test_small_scale(tmp_path: Path) -> None:
 ALONE = '[[methods]]\nmethod = "fupareto"\nlabel = "one by one"\nsequential = true\n\n[scales.small]'
 
 
+def test_a_method_that_diverges_is_a_result(tmp_path: Path) -> None:
+    """The bench goes on, says so in its tables, and does not call the cell complete."""
+    wild = '[[methods]]\nmethod = "finetune"\nlabel = "Wild"\noptions = { lr = 1e9, rounds = 4 }\n\n[scales.small]'
+    (tmp_path / "bench.toml").write_text(BENCH.replace("[scales.small]", wild).replace("[0, 1]", "[0]"))
+    for reason in ("the method has diverged: no client's", "no client gave"):  # the second time, it was tried before
+        ended = forked("bench", "bench.toml", "--out", "here", cwd=tmp_path)
+        assert ended.code == 0, ended.err
+        assert f"Wild: diverged: {reason}" in ended.err
+        assert "diverged (1)" in ended.out
+        told = {c["label"]: c["status"] for c in results(tmp_path / "here")["cells"]}
+        assert told == {"Wild": "diverged", "Retraining": "complete", "FUPareto s=3": "complete"}
+    assert "Wild, CN=1, diverged: no client gave" in (tmp_path / "here/table.md").read_text()
+    assert not (tmp_path / "here/cn-1/seed-0/wild/summary.json").exists()
+
+
 def test_interrupted_by_the_user(tmp_path: Path) -> None:
     """Ctrl-C says how to go on: with the same command, as a bench resumes by itself."""
     (tmp_path / "a bench.toml").write_text(BENCH.replace("rounds = 4 }", "rounds = 400 }"))

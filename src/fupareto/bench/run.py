@@ -21,7 +21,7 @@ from fupareto.audit.assemble import FORMAT as AUDIT_FORMAT
 from fupareto.bench import reuse
 from fupareto.bench.curves import StoredCurves
 from fupareto.bench.file import CURVES, REFERENCES, Audit, Bench, Cell, cells
-from fupareto.errors import NotApplicable, UserError
+from fupareto.errors import Diverged, NotApplicable, UserError
 from fupareto.federation import Request
 from fupareto.methods.registry import kind
 from fupareto.run.directory import Run
@@ -83,7 +83,7 @@ def _train(cell: Cell, host: experiments.Host) -> None:
 
 
 def _answer(cell: Cell, bench: Bench, host: experiments.Host) -> dict[str, Any]:
-    """Run a cell, or read it; a method that cannot answer this request is a result too."""
+    """Run a cell, or read it; that a method cannot answer this request, or diverges, is a result too."""
     place = {"setting": cell.setting.name, "seed": cell.seed, "label": cell.entry.label, "method": cell.entry.method}
     try:
         run = experiments.unlearn(
@@ -99,6 +99,8 @@ def _answer(cell: Cell, bench: Bench, host: experiments.Host) -> dict[str, Any]:
         )
     except NotApplicable as error:
         return {**place, "status": "not applicable", "error": str(error)}
+    except Diverged as error:
+        return {**place, "status": "diverged", "error": str(error)}
     if bench.audit is not None:
         _audit(cell, run, bench.audit, host)
     elif run.audit is None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from fupareto import serial
 from fupareto.audit.attendance import FIRST_ANSWERS, answered
 from fupareto.audit.measure import measure, splits_of
-from fupareto.errors import UserError
+from fupareto.errors import Diverged, UserError
 from fupareto.federation.contract import Federation
 from fupareto.federation.questions import diverged
 from fupareto.federation.request import Request
@@ -224,9 +224,14 @@ class _Rounds:
         last, reasons = record["round"], _reasons(record.get("missing", {}))
         log.warning("round %d: no client gave a usable answer, so the model is unchanged (%s)", last, reasons)
         if self.diverged == PATIENCE and record["stage"] == "initial":
-            raise UserError(
+            raise Diverged(
                 f"training has diverged: no client's model was usable in rounds {last - PATIENCE + 1} to {last} "
                 f"({reasons}); train again with a lower learning rate"
+            )
+        if self.diverged == PATIENCE and not self.answered:
+            raise Diverged(
+                f"the method has diverged: no client's answer was usable in rounds {last - PATIENCE + 1} to {last} "
+                f"({reasons}); choose a lower rate"
             )
         if self.unanswered == PATIENCE and not self.answered:
             raise UserError(f"no client has given a usable answer in {PATIENCE} rounds, so the run stops: {reasons}")
@@ -236,7 +241,8 @@ def _check_learnt(rounds: Sequence[Mapping[str, Any]], state: State, w0: Tensor)
     """Refuse a run without a single usable answer, and a training that did not change the model."""
     asked = {i: why for record in rounds for i, why in (record.get("missing") or {}).items()}
     if asked and not answered(rounds):
-        raise UserError(f"no client gave a usable answer in any of the {len(rounds)} rounds: {_reasons(asked)}")
+        kind = Diverged if diverged(asked) else UserError
+        raise kind(f"no client gave a usable answer in any of the {len(rounds)} rounds: {_reasons(asked)}")
     if state.stage == "initial" and rounds and torch.equal(state.w, w0.to(state.w.device)):
         raise UserError(
             f"{len(rounds)} rounds of training did not change the model; check the learning rate, and that the loss "

@@ -26,7 +26,7 @@ from fupareto.report.sheet import Sheet, to_latex, to_markdown, to_rich, to_text
 
 __all__ = ["aggregate", "costs", "files", "latex", "markdown", "spread", "table", "terminal"]
 
-LACKING = "not applicable"
+SHORT = {"not applicable": "n/a"}  # of a status, in narrow columns
 NONE = "–"
 SPENT = (
     "Rounds and traffic of unlearning and recovery together; stored: what the server keeps beside the model.",
@@ -119,17 +119,18 @@ class _Marks:
     def __init__(self) -> None:
         self.notes: list[str] = []
 
-    def lacking(self, results: Results, setting: str, label: str, word: str = LACKING) -> str:
+    def lacking(self, results: Results, setting: str, label: str, short: bool = False) -> str:
         """Return what an empty cell says; a reason is noted once."""
         errors = [c for c in cells(results, setting, label) if "error" in c]
         if not errors:
             return NONE
-        note = f"{label}, {setting}, {LACKING}: {'; '.join(dict.fromkeys(c['error'] for c in errors))}"
+        status = errors[0]["status"]
+        note = f"{label}, {setting}, {status}: {'; '.join(dict.fromkeys(c['error'] for c in errors))}"
         known = [text.partition(" ")[2] for text in self.notes]
         if note not in known:
             known.append(note)
             self.notes.append(f"({len(known)}) {note}")
-        return f"{word} ({known.index(note) + 1})"
+        return f"{SHORT.get(status, status) if short else status} ({known.index(note) + 1})"
 
 
 def _faint(results: Results, settings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -154,11 +155,11 @@ def _gaps(results: Results, settings: Sequence[Mapping[str, Any]]) -> list[str]:
         for method in results["methods"]:
             name, found = f"{method['label']}, {setting['name']}", cells(results, setting["name"], method["label"])
             done = [c for c in found if "stages" in c]
-            lacking = [f"seed {c['seed']}: {c['error']}" for c in found if "error" in c]
+            lacking = [f"{c['status']} at seed {c['seed']}: {c['error']}" for c in found if "error" in c]
             if len(found) < asked:
                 notes.append(f"{name}: {len(found)} of {asked} seeds so far.")
             if done and lacking:
-                notes.append(f"{name}: {LACKING} at {'; '.join(lacking)}")
+                notes.append(f"{name}: {'; '.join(lacking)}")
             if doubt := [str(c["seed"]) for c in done if c["status"] != "complete"]:
                 notes.append(
                     f"{name}: not verified at seed {', '.join(doubt)}, a client to be forgotten did not answer."
@@ -215,7 +216,7 @@ def costs(results: Results, only: str | None = None) -> Sheet:
         for label in (m["label"] for m in results["methods"]):
             took = spent(results, setting, label)
             if took["rounds"] is None:
-                texts = [marks.lacking(results, setting, label, "n/a"), *[NONE] * (len(columns) - 3)]
+                texts = [marks.lacking(results, setting, label, short=True), *[NONE] * (len(columns) - 3)]
             else:
                 texts = [_in_units(key, took[key]) for key in COSTS]
                 texts += [_ratio(took["seconds"], base)] if retraining else []
