@@ -4,6 +4,7 @@ A table is found by the marker above it, ``<!-- table: NAME -->``. ``EXPECTED[NA
 """
 
 import json
+import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -560,7 +561,8 @@ def tuned() -> Table:
     kept = {(c["label"], c["setting"]): c["stages"][c["final"]] for c in results["cells"] if "stages" in c}
 
     def score(label: str, setting: str) -> float:
-        return float(kept[label, setting]["r_acc"] - kept[label, setting]["asr"])
+        stage = kept.get((label, setting))
+        return float(stage["r_acc"] - stage["asr"]) if stage else -math.inf
 
     rows = []
     for label in labels:
@@ -568,7 +570,7 @@ def tuned() -> Table:
         cells = []
         for setting in settings:
             best = max(family, key=lambda other: score(other, setting))
-            own = cell(kept[label, setting])
+            own = cell(kept[label, setting]) if (label, setting) in kept else "diverged"
             cells.append(f"{own} ✓" if label == best else own)
         rows.append([*label.rsplit(" ", 1), *cells])
     return [["method", "value", *settings], *rows]

@@ -34,7 +34,7 @@ class FedOSD(Staged):
     name: ClassVar[str] = "fedosd"
     from_training: ClassVar[tuple[str, ...]] = ("batch_size",)
 
-    lr: float = 0.04
+    lr: float = 0.01
     recovery_lr: float = 1e-4
 
     def unlearn(self, federation: Federation, state: StagedState) -> StagedState:

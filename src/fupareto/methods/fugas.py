@@ -28,7 +28,7 @@ class FUGAS(Staged):
     name: ClassVar[str] = "fugas"
     from_training: ClassVar[tuple[str, ...]] = ("batch_size",)
 
-    lr: float = 0.04
+    lr: float = 0.004
     b: float = 1.0  # exponent of the loss; larger values flatten it sooner
 
     def __post_init__(self) -> None:
