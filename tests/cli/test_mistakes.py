@@ -174,7 +174,7 @@ def test_own_model(mistake: Mistake, monkeypatch: pytest.MonkeyPatch, function: 
         (("--set", "rounds=2.5"), ("rounds must be a whole number, not 2.5",)),
         (("--set", "delta=nan"), ("delta must be",)),
         (("--set", "beta=2"), ("beta must lie between 0 and 1",)),
-        (("--set", "loss=bce"), ("loss must be one of 'mbs', 'uce', 'kl', not 'bce'",)),
+        (("--set", "loss=bce"), ("loss must be one of 'mbs', 'uce', 'kl', 'reverse-kl', not 'bce'",)),
         (("--set", "recovery_lr=no"), ("recovery_lr must be a finite number or left out",)),
         (("--set", "rounds"), ("--set takes key=value, not 'rounds'",)),
         (("--set", "=3"), ("--set takes key=value",)),

@@ -156,7 +156,7 @@ def test_own_class(own: str) -> None:
         ("fupareto", {"s": True}, "s must be a whole number, not True"),
         ("fupareto", {"s": 1.0}, "s must be a whole number, not 1.0"),
         ("fupareto", {"rescale": 1}, "rescale must be true or false, not 1"),
-        ("fupareto", {"loss": "ce"}, "loss must be one of 'mbs', 'uce', 'kl', not 'ce'"),
+        ("fupareto", {"loss": "ce"}, "loss must be one of 'mbs', 'uce', 'kl', 'reverse-kl', not 'ce'"),
         ("fupareto", {"recovery_lr": "x"}, "recovery_lr must be a finite number or left out"),
         ("fupareto", {"recovery_lr": 0}, "recovery_lr must be above 0"),
         ("fupareto", {"s": -1}, "s must lie between"),
