@@ -10,7 +10,7 @@ from fupareto.run.execute import Progress, no_progress, silent
 
 @dataclass(frozen=True)
 class Host:
-    """Surroundings of a run, none of which changes its results.
+    """Surroundings of a run, which are not part of the experiment.
 
     Attributes:
         root: Directory of the data sets; None for the default.
