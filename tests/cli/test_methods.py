@@ -1,6 +1,8 @@
 """The command methods, and the version."""
 
 import json
+import subprocess
+import sys
 from dataclasses import fields
 from importlib import metadata
 
@@ -45,6 +47,11 @@ def test_an_unknown_method(call: Call) -> None:
     ended = call("methods", "fedods")
     assert ended.code == 2
     assert "did you mean 'fedosd'?" in ended.err
+
+
+def test_the_package_is_a_command_too() -> None:
+    ended = subprocess.run([sys.executable, "-m", "fupareto", "--version"], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, f"fupareto {metadata.version('fupareto')}\n")
 
 
 def test_version(call: Call) -> None:
