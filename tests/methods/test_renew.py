@@ -73,7 +73,7 @@ def test_what_is_zero_becomes_fresh_and_what_starts_at_zero_goes_back_there() ->
 
 def test_without_momentum_it_is_fine_tuning_of_the_mixture() -> None:
     spy = Spy(clients())
-    states = finished(spy, seed=3, momentum=0.0)
+    states = finished(spy, seed=3, momentum=0.0, cooldown=0.0)
     first = next(q.w for _, q in spy.asked if isinstance(q, Train))
     tuned = walk(FineTune(rounds=len(states) - 1, lr=0.3, batch_size=4), clients(), first, blobs.FORGET, seed=3)
     for a, b in zip(states[1:], tuned[1:], strict=True):
@@ -86,7 +86,7 @@ def test_without_momentum_it_is_fine_tuning_of_the_mixture() -> None:
 
 def test_the_server_adds_momentum_that_grows_over_the_first_half() -> None:
     spy, engine, velocity = Spy(clients()), clients(), torch.zeros_like(blobs.trained())
-    states = finished(spy, seed=3, momentum=0.7)
+    states = finished(spy, seed=3, momentum=0.7, cooldown=0.0)
     starts = list({id(q.w): q.w for _, q in spy.asked if isinstance(q, Train)}.values())  # one model per round
     assert len(starts) == len(states) - 1 == 4
     for k, (before, state) in enumerate(zip(starts, states[1:], strict=True)):
@@ -96,6 +96,23 @@ def test_the_server_adds_momentum_that_grows_over_the_first_half() -> None:
         velocity = (0.0, 0.35, 0.7, 0.7)[k] * velocity + (before - mean)
         torch.testing.assert_close(state.w, before - velocity)
         assert state.record["lr"] == pytest.approx(local.lr)
+
+
+@given(st.integers(1, 60), st.floats(0.0, 1.0))
+def test_the_rate_falls_over_the_last_rounds_and_never_to_zero(rounds: int, cooldown: float) -> None:
+    renewal = method(training=FedAvg(rounds=rounds, lr=0.3), rounds_share=1.0, cooldown=cooldown)
+    factors = [renewal.cooled(k) for k in range(renewal.budget)]
+    assert all(1 >= early >= late > 0 for early, late in pairwise([1.0, *factors]))
+    full = [k for k, factor in enumerate(factors) if factor == 1.0]
+    assert len(full) == pytest.approx((1 - cooldown) * rounds, abs=1.001) or len(full) == rounds
+    steps = [early - late for early, late in pairwise(factors) if early < 1.0]
+    assert steps == pytest.approx([factors[-1]] * len(steps))  # a straight line that would reach 0 one round later
+
+
+def test_clients_train_at_the_rate_that_falls() -> None:
+    states = finished(Spy(clients()), cooldown=0.5, rounds_share=0.4)
+    shares = [s.record["lr"] / (0.3 * 0.999**k) for k, s in enumerate(states[1:])]
+    assert shares == pytest.approx([1, 1, 1, 1, 1, 0.75, 0.5, 0.25])
 
 
 def test_buffers_are_averaged_without_momentum() -> None:
@@ -188,7 +205,7 @@ def test_the_fresh_model_is_of_the_seed() -> None:
 
 def test_every_option_changes_the_result() -> None:
     plain = finished(Spy(clients()))[-1].w
-    changed: dict[str, Any] = {"remains": 0.9, "rounds_share": 0.1, "momentum": 0.0}
+    changed: dict[str, Any] = {"remains": 0.9, "rounds_share": 0.1, "momentum": 0.0, "cooldown": 0.0}
     trainings = [{"lr": 0.1}, {"decay": 0.9}, {"epochs": 2}, {"batch_size": 3}, {"rounds": 10}, {"participation": 0.5}]
     cases = [{k: v} for k, v in changed.items()]
     cases += [{"training": dataclasses.replace(TRAINING, **options)} for options in trainings]  # type: ignore[arg-type]

@@ -16,9 +16,10 @@ Then the retained clients train as in the training of w0, for a share of its rou
 al., arXiv 1909.06335): v ← μ v + (w - mean), w ← w - v. Momentum costs the clients nothing and makes the rounds worth
 more: without it, a model of a quarter of the rounds is visibly less trained than a retrained one. μ grows from 0 to
 ``momentum`` over the first half of the rounds: the first steps from a young model are large, and carried on they lead
-to outputs that no retrained model has. Buffers, such as running statistics, are averaged without momentum. A young
-model can diverge at a rate that suits an old one; if no client's model can be used, training starts again from the
-renewed model at half the rate.
+to outputs that no retrained model has. Over the last rounds, a share ``cooldown`` of them, the rate falls to almost
+zero: with momentum and a constant rate the model is still swinging about where it is going, and is less accurate there.
+Buffers, such as running statistics, are averaged without momentum. A young model can diverge at a rate that suits an
+old one; if no client's model can be used, training starts again from the renewed model at half the rate.
 
 Storage: w0 and v. Communication: one model down and one up per retained client and round. The forget clients are not
 needed, so requests of clients that are gone can be answered too.
@@ -60,6 +61,7 @@ class Renew(Method):
     rounds_share: float = 0.25  # share of the training's rounds
     remains: float = 0.4  # length of what is left of a tensor, over that of its fresh part
     momentum: float = 0.8  # on the server, from the middle of the rounds on
+    cooldown: float = 0.6  # share of the rounds, the last ones, over which the rate falls to almost zero
     training: FedAvg | None = None  # the training that made w0; None: FedAvg()
 
     def __post_init__(self) -> None:
@@ -68,6 +70,8 @@ class Renew(Method):
         share(rounds_share=self.rounds_share)
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must be at least 0 and below 1, not {self.momentum}")
+        if not 0 <= self.cooldown <= 1:
+            raise ValueError(f"cooldown must lie between 0 and 1, not {self.cooldown}")
 
     @property
     def trained(self) -> FedAvg:
@@ -100,7 +104,7 @@ class Renew(Method):
         """
         if not len(state.velocity):
             state = self._renewed(federation, state)
-        training = dataclasses.replace(self.trained, lr=state.rate, rounds=self.budget)
+        training = dataclasses.replace(self.trained, lr=state.rate * self.cooled(state.round), rounds=self.budget)
         after: Any = dataclasses.replace(training.step(federation, state), phase="renew")
         if after.record["step"] is None:
             ruined = diverged(after.record["missing"])
@@ -109,6 +113,11 @@ class Renew(Method):
         velocity = momentum * state.velocity + (state.w - after.w)
         w = torch.cat([(state.w - velocity)[: federation.layout.trainable], after.w[federation.layout.trainable :]])
         return dataclasses.replace(after, w=w, velocity=velocity)
+
+    def cooled(self, round_: int) -> float:
+        """Return the factor of the rate in a round: 1, and over the last rounds ever less, down to one step from 0."""
+        cooling = self.cooldown * self.budget
+        return min(1.0, (self.budget - round_) / cooling) if cooling else 1.0
 
     def _renewed(self, federation: Federation, state: Any) -> Any:
         """Return the state with ``w0`` mixed with a fresh model, the same one whenever it is asked for."""

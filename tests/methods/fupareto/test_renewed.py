@@ -21,6 +21,7 @@ from fupareto.federation.questions import (
     TrialLosses,
 )
 from fupareto.methods import FedAvg, FUPareto
+from fupareto.methods.fupareto import veto
 from fupareto.methods.fupareto.method import FUParetoState
 from fupareto.methods.fupareto.rates import WIDE
 from fupareto.methods.registry import find
@@ -65,9 +66,21 @@ def test_improvement_takes_at_most_its_rounds() -> None:
     assert len(finished(rounds=3, recovery_rounds=2)) - 1 == 4 + 3 + 2
 
 
-def test_every_step_lowers_the_retained_losses_and_raises_no_forget_loss() -> None:
+def goal(question: Question) -> bool:
+    """Return whether a client is asked for its losses at the renewed model and at w0, not about a trial step."""
+    assert isinstance(question, TrialLosses)
+    return torch.allclose(question.w - question.direction, blobs.trained(), atol=1e-5)
+
+
+@pytest.mark.parametrize("relapse", [0.0, veto.RELAPSE, 0.3])
+def test_every_step_lowers_the_retained_losses_and_keeps_the_forget_losses(
+    relapse: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(veto, "RELAPSE", relapse)
     states = finished()
-    goals = losses(states[4].w, blobs.FORGET, MBS)
+    renewed, known = (losses(w, blobs.FORGET, MBS) for w in (states[4].w, states[0].w))
+    goals = [low + relapse * (high - low) for low, high in zip(renewed, known, strict=True)]
+    assert all(low < high for low, high in zip(renewed, known, strict=True))
     steps = [(a, b) for a, b in pairwise(states[4:]) if b.record["step"] is not None]
     assert steps
     for before, after in steps:
@@ -77,9 +90,18 @@ def test_every_step_lowers_the_retained_losses_and_raises_no_forget_loss() -> No
         assert all(now <= goal + 2e-6 for now, goal in pairs)
 
 
+def test_without_a_little_relapse_forget_clients_end_improvement_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    short: dict[str, Any] = {"renewal": 0.25, "training": FedAvg(rounds=4, lr=0.5, batch_size=4)}
+    usual = finished(**short)
+    monkeypatch.setattr(veto, "RELAPSE", 0.0)
+    strict = finished(**short)
+    assert set(strict[-1].record["vetoes"]) & set(blobs.FORGET)
+    assert story(usual[1:]).count("I") > story(strict[1:]).count("I")
+
+
 def test_a_forget_client_can_stop_every_step() -> None:
     def change(client: str, question: Question, answer: Answer | Failure) -> Answer | Failure:
-        asked = isinstance(question, TrialLosses) and client == "1" and question.steps != (0.0,)
+        asked = isinstance(question, TrialLosses) and client == "1" and not goal(question)
         return Losses(tuple(x + 1.0 for x in answer.losses)) if asked and isinstance(answer, Losses) else answer
 
     states = finished(Spy(clients(), change=change))
@@ -148,7 +170,7 @@ def test_the_first_search_is_wide_and_later_ones_are_not() -> None:
 
 def never(client: str, question: Question, answer: Answer | Failure) -> Answer | Failure:
     """No client accepts any step; gradients and goals are as they are."""
-    trial = isinstance(question, TrialLosses) and question.steps != (0.0,)
+    trial = isinstance(question, TrialLosses) and not goal(question)
     return Losses(tuple(1e9 for _ in answer.losses)) if trial and isinstance(answer, Losses) else answer
 
 

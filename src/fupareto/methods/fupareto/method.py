@@ -9,9 +9,9 @@ the model is near the Pareto front. *Expansion* then lowers the forget clients' 
 every retained client's gradient, and improvement resumes. Such a step preserves the retained losses to first order
 only, so expansions may not double the retained clients' mean loss before an improvement succeeds again (our addition,
 ``expansion_harm``; without it a base rate that is too large can destroy a model in two rounds). After renewal there is
-nothing left to drive out: only the retained clients' objectives are improved, and the forget clients' veto holds their
-losses where renewal left them. *Recovery*, if there are rounds for it, trains the retained clients without relearning
-what was forgotten.
+nothing left to drive out: only the retained clients' objectives are improved, and the forget clients' veto keeps their
+losses where renewal left them, but for a hundredth of the way back to w0 (veto.py). *Recovery*, if there are rounds for
+it, trains the retained clients without relearning what was forgotten.
 
 No rate has to be tuned: the first search is so wide that the rate to start from does not matter, and the rate then
 follows the steps that clients accept.
@@ -69,7 +69,7 @@ class FUParetoState(RenewState):
         default_factory=dict
     )  # retained losses before the expansions since an improvement
     harm: float = 1.0  # factor by which those expansions raised them
-    goals: dict[str, float] = field(default_factory=dict)  # forget losses that renewal left, which may not rise
+    goals: dict[str, float] = field(default_factory=dict)  # largest forget losses that are accepted after renewal
     ended: bool = False  # whether improvement after renewal has no further step
     answered: tuple[str, ...] = ()  # clients that answered with gradients at w, if none is missing
     vetoed: str = ""  # the client that rejected a trial step last; it is asked first
@@ -109,7 +109,7 @@ class FUPareto(FUParetoOptions):
         return dataclasses.replace(state, done=False, rate=self.lr, started=state.round, velocity=torch.empty(0))
 
     def _improve_renewed(self, federation: Federation, state: FUParetoState) -> FUParetoState:
-        """Take an improvement step after renewal: the retained clients' objectives fall, no forget loss rises.
+        """Take an improvement step after renewal: the retained clients' objectives fall, no forget loss returns.
 
         Renewal has removed what retained clients do not know, so the forget clients drive no further: they would be
         forgotten beyond a model that never knew them. They keep their veto, for which they send losses, no gradients.
@@ -132,9 +132,9 @@ class FUPareto(FUParetoOptions):
         return dataclasses.replace(moved, measured=False, ended=not state.measured)  # after a narrow search a wide one
 
     def _with_goals(self, federation: Federation, state: FUParetoState) -> tuple[FUParetoState, Missing]:
-        """Ask the forget clients for the losses that later steps may not raise; one that is absent is asked again."""
+        """Ask the forget clients for the largest losses that they accept; one that is absent is asked again."""
         lacking = {i: self.forgetting for i in state.forget if i not in state.goals}
-        goals, missing = ask_goals(federation, state.w, lacking)
+        goals, missing = ask_goals(federation, state.w, state.w0, lacking)
         return dataclasses.replace(state, goals={**state.goals, **goals}), missing
 
     # Improvement and expansion ---------------------------------------------------------------------------------
