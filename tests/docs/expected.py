@@ -553,6 +553,22 @@ def rates() -> Table:
     return [["starting rate", *(word for s in settings for word in (s, "rounds"))], *rows]
 
 
+def cooled() -> Table:
+    """Return R-Acc by how long renewal cools its rate down, on the seeds that have both no cooldown and the default."""
+    rows, values = load("tune-cooldown")["rows"], (0.0, 0.3, 0.6, 1.0)
+    table = [["data", "seeds", "w0", "method", *(f"cooldown {value:g}" for value in values)]]
+    for data, method in dict.fromkeys((row["data"], row["method"]) for row in rows):
+        mine = [row for row in rows if (row["data"], row["method"]) == (data, method)]
+        by_seed = {v: {row["seed"]: row["r_acc"] for row in mine if row["cooldown"] == v} for v in values}
+        if not (seeds := sorted(by_seed[0.0].keys() & by_seed[0.6].keys())):
+            continue
+        before = fmean({row["seed"]: row["initial"]["r_acc"] for row in mine if row["seed"] in seeds}.values())
+        means = [short(fmean(found[k] for k in seeds)) if {*seeds} <= {*found} else "" for found in by_seed.values()]
+        name = {"renew": "renewal alone", "fupareto": "FUPareto"}[method]
+        table.append([data, ", ".join(map(str, seeds)), short(before), name, *means])
+    return table
+
+
 def tuned() -> Table:
     """Return ASR / R-Acc of every value of the compared methods' main options; the best of a data set has a tick."""
     results = load("tune-lasting")
@@ -681,6 +697,7 @@ EXPECTED: dict[str, Callable[[], Table]] = {
     **{name: partial(lasting, name) for name in LASTING if measured_there(name)},
     "rates": rates,
     "tune-lasting": tuned,
+    "tune-cooldown": cooled,
     "table1-fmnist CN=5": lambda: methods("table1-fmnist", "CN=5", False, BOTH),
     "table1-fmnist CN=1": lambda: methods("table1-fmnist", "CN=1", False, BOTH),
     "table1-gtsrb": lambda: methods("table1-gtsrb", "CN=5", True, BOTH),

@@ -71,6 +71,14 @@ def test_what_is_zero_becomes_fresh_and_what_starts_at_zero_goes_back_there() ->
     assert torch.equal(mixed(some, 0 * some, 0.6), 0 * some)
 
 
+def test_with_nothing_left_the_result_does_not_depend_on_what_is_forgotten() -> None:
+    one, other = (
+        walk(method(remains=0.0), clients(), w0, blobs.FORGET)[-1] for w0 in (blobs.trained(), -blobs.trained())
+    )
+    assert torch.equal(one.w, other.w)
+    assert not torch.equal(one.w, finished(Spy(clients()))[-1].w)
+
+
 def test_without_momentum_it_is_fine_tuning_of_the_mixture() -> None:
     spy = Spy(clients())
     states = finished(spy, seed=3, momentum=0.0, cooldown=0.0)
@@ -224,7 +232,7 @@ def test_its_training_is_that_of_the_experiment() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"remains": 0.0},
+        {"remains": -0.1},
         {"rounds_share": 1.1},
         {"rounds_share": 0.0},
         {"momentum": 1.0},

@@ -10,7 +10,8 @@ the model becomes
 So how much is renewed depends on how far training has taken a tensor from the length that it starts with, not on the
 data set: with the default 0.4, a is between 0.74 and 0.78 for a CNN of which half is as it was initialised, 0.83 for a
 LeNet-5, and 0.91 for a small network trained for long. With more left, relearning the forgotten is faster than from a
-retrained model; with less, the rounds do not suffice.
+retrained model; with less, the rounds do not always suffice. With nothing left (0) it is a retraining of fewer rounds,
+which forgets exactly.
 
 Then the retained clients train as in the training of w0, for a share of its rounds, with momentum on the server (Hsu et
 al., arXiv 1909.06335): v ← μ v + (w - mean), w ← w - v. Momentum costs the clients nothing and makes the rounds worth
@@ -36,7 +37,7 @@ from torch import Tensor
 from fupareto.federation.contract import Federation
 from fupareto.federation.questions import diverged
 from fupareto.federation.request import Request
-from fupareto.methods.base import Method, State, positive, share
+from fupareto.methods.base import Method, State, share
 from fupareto.methods.fedavg import FedAvg
 from fupareto.randomness import derive
 
@@ -59,15 +60,16 @@ class Renew(Method):
     from_training: ClassVar[tuple[str, ...]] = ("training",)
 
     rounds_share: float = 0.25  # share of the training's rounds
-    remains: float = 0.4  # length of what is left of a tensor, over that of its fresh part
+    remains: float = 0.4  # length of what is left of a tensor, over that of its fresh part; 0: a fresh model
     momentum: float = 0.8  # on the server, from the middle of the rounds on
     cooldown: float = 0.6  # share of the rounds, the last ones, over which the rate falls to almost zero
     training: FedAvg | None = None  # the training that made w0; None: FedAvg()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive(remains=self.remains)
         share(rounds_share=self.rounds_share)
+        if self.remains < 0:
+            raise ValueError(f"remains must not be negative, not {self.remains}")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must be at least 0 and below 1, not {self.momentum}")
         if not 0 <= self.cooldown <= 1:
@@ -128,9 +130,9 @@ class Renew(Method):
 
 
 def mixed(old: Tensor, fresh: Tensor, remains: float) -> Tensor:
-    """Return (1 - a) old + a · fresh with ||(1 - a) old|| = remains · ||a · fresh||; fresh where old is zero."""
+    """Return (1 - a) old + a · fresh with ||(1 - a) old|| = remains · ||a · fresh||; fresh where either is zero."""
     length = float(old.norm())
-    if length == 0.0:
+    if length == 0.0 or remains == 0.0:
         return fresh
     a = length / (length + remains * float(fresh.norm()))
     return (1 - a) * old + a * fresh
