@@ -48,6 +48,7 @@ def audit(**changes: Any) -> dict[str, Any]:
             "stages": {"unlearned": apart(0.03), "retrained-2": apart(0.028)},
         },
         "dormancy": dormancy(0.02, 0.01),
+        "relearning": {"models": {"initial": {"missing": []}, "unlearned": {"missing": []}}},
         "way": {"relearning": gone(0.9, 0.85, 0.95), "divergence": gone(0.8, 0.7, 0.9)},
         "exclusivity": lost((-0.03, 4000), (0.01, 4000)),
     }
@@ -66,7 +67,8 @@ def gone(value: float | None, low: float | None, high: float | None) -> dict[str
 
 def dormancy(own: float, retrained: float | None, n: int = 4000, measure: str = "asr") -> dict[str, Any]:
     def curve(worst: float) -> dict[str, Any]:
-        return {"worst": worst, "worst_round": 7, "clients": {"1": {"value": worst, "samples": n}}, "r_acc": 0.8}
+        clients = {"1": {"value": worst, "samples": n, "round": 7}}
+        return {"worst": worst, "worst_round": 7, "clients": clients, "r_acc": 0.8, "missing": [], "idle": 0}
 
     models = {"initial": curve(0.8), "unlearned": curve(own)}
     models |= {} if retrained is None else {"retrained": curve(retrained)}
@@ -230,10 +232,50 @@ def test_a_mark_that_comes_back_refutes(own: float, retrained: float | None, tri
 @pytest.mark.parametrize(("count", "words"), [(0, "0 further rounds"), (1, "1 further round"), (2, "2 further rounds")])
 def test_further_rounds_are_counted_in_words(count: int, words: str) -> None:
     found = dormancy(0.02, None, 4000)
-    found["models"]["unlearned"]["worst_round"] = count
+    found["models"]["unlearned"]["clients"]["1"]["round"] = count
     [check] = [c for c in checks(summary(), audit(dormancy=found), Thresholds()) if c.name == "lasting"]
     assert check.text.startswith(f"after {words}, ")
     assert Thresholds().claim("lasting", rounds=count).startswith(f"within {words} of training")
+
+
+def test_every_client_is_judged_at_its_own_worst_round() -> None:
+    """The mean is largest in round 2; client 1 was beyond the limit in round 1."""
+    found = dormancy(0.04, None)
+    found["models"]["unlearned"]["clients"] = {
+        "1": {"value": 0.09, "samples": 4000, "round": 1},
+        "2": {"value": 0.04, "samples": 4000, "round": 2},
+    }
+    [check] = [c for c in checks(summary(), audit(dormancy=found), Thresholds()) if c.name == "lasting"]
+    assert check.result == "refuted"
+    assert check.text.startswith("after 1 further round, the mark of client 1 works in 9.0%")
+
+
+def test_rounds_in_which_nobody_trained_show_nothing() -> None:
+    found = dormancy(0.02, 0.01)
+    found["models"]["unlearned"]["idle"] = 40
+    [check] = [c for c in checks(summary(), audit(dormancy=found), Thresholds()) if c.name == "lasting"]
+    assert (check.result, check.text) == (
+        "open",
+        "in 40 of 40 further rounds no retained client trained the model on",
+    )
+
+
+ABOUT = {"1": {"forgotten", "lasting", "private", "alike", "removed"}, "4": {"useful", "exclusive"}}
+
+
+@pytest.mark.parametrize("silent", ABOUT)
+def test_who_did_not_answer_leaves_every_claim_about_them_open(silent: str) -> None:
+    found = checks(summary(missing={silent: "timed out"}), audit(), Thresholds())
+    assert {check.name for check in found if check.result == "open"} == ABOUT[silent]
+    assert all(f"{silent} did not answer" in check.text for check in found if check.result == "open")
+
+
+def test_who_is_missing_in_one_measurement_leaves_its_claim_open() -> None:
+    relearnt, apart_ = audit(), audit()
+    relearnt["relearning"]["models"]["initial"]["missing"] = ["1"]
+    apart_["truth"]["stages"]["unlearned"]["missing"] = ["1"]
+    assert {name for name, r in results(summary(), relearnt).items() if r != "shown"} == {"removed"}
+    assert {name for name, r in results(summary(), apart_).items() if r != "shown"} == {"alike"}
 
 
 @pytest.mark.parametrize(("own", "retrained", "expected"), [(0.7, 0.69, "shown"), (0.9, 0.7, "refuted")])
@@ -391,3 +433,23 @@ def test_chance_alone_seldom_refutes_many_attacks() -> None:
 def test_wrong_thresholds_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="threshold"):
         Thresholds.of(wrong)
+
+
+def test_a_check_tells_of_the_attack_that_decides_it() -> None:
+    """The attack with the larger AUC is within the limit for certain; the other one leaves the check open."""
+    certain, wide = result(0.56, 0.54, 0.58), result(0.5, 0.3, 0.7)
+    [check] = [c for c in checks(summary(), attacks(certain, wide), Thresholds()) if c.name == "private"]
+    assert (check.result, check.value) == ("open", 0.5)
+    assert check.low is not None
+    assert check.high is not None
+    assert check.low < 0.4 < 0.6 < check.high
+
+
+def test_a_check_tells_of_the_client_that_decides_it() -> None:
+    run = summary()
+    clients = run["stages"]["unlearned"]["clients"]
+    clients["1"] = client(0.7, 4000, 0.03, 4000)
+    clients["2"] = client(0.7, 4000, 0.0, 20)  # too few tries to say anything
+    [check] = [c for c in checks(run, audit(truth=None), Thresholds()) if c.name == "forgotten"]
+    assert check.result == "open"
+    assert "client 2 works in 0.0% of 20 tries" in check.text

@@ -45,6 +45,7 @@ def test_distance_to_itself_is_nothing_and_to_another_model_is_counted() -> None
     assert same == {"asr": None, "forget_acc": 0, "r_acc": 0, "divergence": 0, "divergence_error": 0} | {
         "disagreement": 0,
         "distance": 0,
+        "missing": [],
     }
     other = retrained.distance(
         federation, -w, w, measured, {"asr": 0.1, "forget_acc": 0.75, "r_acc": 0.5}, worlds.FORGET

@@ -70,7 +70,7 @@ def federation() -> SimulatedFederation:
 def trained(start: Tensor, clients: tuple[str, ...], seed: int) -> Tensor:
     with federation().session():
         onward = TRAINING.onward(federation(), start, clients, seed)
-        return [w for _, w in zip(range(TRAINING.rounds), onward, strict=False)][-1]
+        return [state.w for _, state in zip(range(TRAINING.rounds), onward, strict=False)][-1]
 
 
 @cache

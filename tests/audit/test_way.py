@@ -5,6 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from fupareto.audit.estimates import effective
 from fupareto.audit.way import Estimate, proportion, ratio, way
 
 VALUES = st.floats(-100, 100)
@@ -77,3 +78,14 @@ def test_a_share_of_nothing_is_not_certain() -> None:
     assert proportion(0.0, 50).error > 0.01
     assert proportion(0.0, 0).error == 0.5
     assert proportion(0.5, 10_000).error == pytest.approx(0.005, rel=0.01)
+
+
+def test_a_forget_client_without_a_mark_does_not_count_among_the_tries() -> None:
+    def client(asr: float | None, tries: int) -> dict[str, object]:
+        return {"side": "forget", "asr": asr, "asr_samples": tries, "accuracy": 0.9, "samples": 30}
+
+    both = {"clients": {"1": client(0.1, 100), "2": client(0.2, 100), "4": {"side": "retained", "asr": None}}}
+    unmarked = {"clients": {**both["clients"], "3": client(None, 0)}}
+    assert effective(unmarked, "asr") == effective(both, "asr") == pytest.approx(200)
+    assert effective(unmarked, "forget_acc") == pytest.approx(90)
+    assert effective({"clients": {"1": client(0.1, 0)}}, "asr") == 0

@@ -6,6 +6,7 @@ from typing import Any
 from fupareto import tally
 from fupareto.audit.checking import forgetting, membership, retained, truth
 from fupareto.audit.checking.base import Check as Check
+from fupareto.audit.checking.base import heard
 from fupareto.audit.thresholds import Thresholds as Thresholds
 
 CLOSING = "This holds for the measurements made here; none of them shows that anybody's data were deleted."
@@ -19,11 +20,11 @@ def checks(summary: Mapping[str, Any], audit: Mapping[str, Any], limits: Thresho
     found = [
         forgetting.forgotten(summary, audit, missing[True], limits),
         forgetting.lasting(summary, audit, missing[True], limits),
-        retained.useful(first, last, limits),
+        heard(retained.useful(first, last, limits), missing[False]),
         retained.exclusive(audit["exclusivity"]["clients"], missing[False], limits),
-        membership.private(audit["membership"].get(final, {}), limits),
-        truth.alike(audit, final, limits),
-        truth.removed(audit, final, limits),
+        heard(membership.private(audit["membership"].get(final, {}), limits), missing[True]),
+        truth.alike(audit, final, missing[True], limits),
+        truth.removed(audit, final, missing[True], limits),
     ]
     return [*found, membership.apart(audit["told_apart"], limits)] if audit["told_apart"] else found
 

@@ -29,9 +29,9 @@ def dormancy(further: Further, models: Mapping[str, Tensor], rounds: int = ROUND
 
     Returns:
         The entry ``dormancy`` of audit.json. A model's ``curve`` starts with the model as it is; ``worst`` is the
-        largest value after that, in round ``worst_round``, with every forget client's value in that round
-        (``clients``); ``missing`` are the forget clients that stopped being measured; ``r_acc`` is the retained
-        clients' accuracy at the end.
+        largest value after that, in round ``worst_round``; ``clients`` has every forget client's own largest value,
+        with its ``round``; ``missing`` are the forget clients that stopped being measured; ``idle`` is the number
+        of rounds in which no retained client trained; ``r_acc`` is the retained clients' accuracy at the end.
     """
     title, trace = "training the {} model on", partial(_curve, further, rounds)
     found = {s: further.curve("dormancy", title.format(s), rounds, w, partial(trace, w)) for s, w in models.items()}
@@ -43,15 +43,23 @@ def _curve(further: Further, rounds: int, w: Tensor, watch: Watch | None) -> Cur
     _, retained = further.sides
     value, first = further.known(w)
     curve, absent = [value], set[str]()
-    worst: dict[str, Any] = {"worst": None, "worst_round": None, "clients": {}}
-    models = further.models(w, retained, "dormancy")
-    for number, w in zip(range(1, rounds + 1), models, strict=False):
-        value, clients = further.known(w)
+    worst: dict[str, Any] = {"worst": None, "worst_round": None}
+    clients: dict[str, dict[str, Any]] = {}
+    idle = 0
+    for number, trained in zip(range(1, rounds + 1), further.rounds(w, retained, "dormancy"), strict=False):
+        w, (value, now) = trained.w, further.after(trained)
         curve.append(value)
-        absent |= set(first) - set(clients)
+        if trained.record["step"] is None:
+            idle += 1
+        else:
+            absent |= set(first) - set(now)
         if value is not None and (worst["worst"] is None or value > worst["worst"]):
-            worst = {"worst": value, "worst_round": number, "clients": clients}
+            worst = {"worst": value, "worst_round": number}
+        for i, own in now.items():
+            if i not in clients or own["value"] > clients[i]["value"]:
+                clients[i] = {**own, "round": number}
         if watch:
             watch({"round": number, "said": "not measured" if value is None else f"{100 * value:.1f}% remembered"})
     after = utility.utility(further.federation.evaluate(w, retained, utility.SPLITS), retained)
-    return {"curve": curve, **worst, "r_acc": after["r_acc"], "missing": sorted(absent)}
+    told = {"r_acc": after["r_acc"], "missing": sorted(absent), "idle": idle}
+    return {"curve": curve, **worst, "clients": clients, **told}

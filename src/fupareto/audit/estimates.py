@@ -57,9 +57,13 @@ def _values(measured: Stages, found: Mapping[str, Any], stages: Sequence[str]) -
 
 
 def effective(stage: Mapping[str, Any], key: str) -> float:
-    """Return the samples that have the variance of the mean over forget clients (Kish, 1965), see ``intervals``."""
-    name = "asr_samples" if key == "asr" else "samples"
-    counts = [c.get(name) or 0 for c in stage["clients"].values() if c["side"] == "forget"]
+    """Return the samples that have the variance of the mean over measured forget clients (Kish, 1965).
+
+    See ``intervals``; 0 where a client does not say how many samples it has.
+    """
+    value, samples = ("asr", "asr_samples") if key == "asr" else ("accuracy", "samples")
+    measured = (c for c in stage["clients"].values() if c["side"] == "forget" and c[value] is not None)
+    counts = [c.get(samples) or 0 for c in measured]
     return len(counts) ** 2 / sum(1 / n for n in counts) if counts and all(counts) else 0.0
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from fupareto.audit import forgetting
-from fupareto.audit.training import Progress, Training, Watch, no_progress
+from fupareto.audit.training import Progress, Round, Training, Watch, no_progress
 from fupareto.federation.contract import Federation
 from fupareto.randomness import derive
 from fupareto.versions import versions
@@ -59,9 +59,13 @@ class Further:
         """Return the same at a constant share of the training's first rate."""
         return replace(self, training=self.training.slowed(share))
 
-    def models(self, w: Tensor, clients: Sequence[str], stream: str) -> Iterator[Tensor]:
-        """Yield the model after each further round of training by ``clients``; without end."""
+    def rounds(self, w: Tensor, clients: Sequence[str], stream: str) -> Iterator[Round]:
+        """Yield the outcome of each further round of training by ``clients``; without end."""
         return self.training.onward(self.federation, w, clients, derive(self.seed, stream))
+
+    def after(self, trained: Round) -> tuple[float | None, Any]:
+        """Measure the model after a round as :meth:`known` does; nothing is known if no client trained in it."""
+        return (None, {}) if trained.record["step"] is None else self.known(trained.w)
 
     def known(self, w: Tensor) -> tuple[float | None, Any]:
         """Return a model's measure in the mean over the forget clients, and of each of them.

@@ -23,7 +23,8 @@ SHARE = 0.01  # of the training's rate
 def relearning(further: Further, models: Mapping[str, Tensor]) -> dict[str, Any]:
     """Train every model slowly on the forget clients alone, and return the entry ``relearning`` of audit.json.
 
-    A model's ``curve`` starts with the model as it is; ``mean`` is the mean of the measure over the rounds after that.
+    A model's ``curve`` starts with the model as it is; ``mean`` is the mean of the measure over the rounds after that;
+    ``missing`` are the forget clients that did not train in all rounds, or were not measured after all of them.
     """
     slowly = further.slowed(SHARE)
     title, trace = "relearning from the {} model", partial(_curve, slowly)
@@ -34,12 +35,15 @@ def relearning(further: Further, models: Mapping[str, Tensor]) -> dict[str, Any]
 def _curve(slowly: Further, w: Tensor, watch: Watch | None) -> Curve:
     """Train one model slowly."""
     forget, _ = slowly.sides
-    curve = [slowly.known(w)[0]]
-    for number, now in zip(range(1, ROUNDS + 1), slowly.models(w, forget, "relearning"), strict=False):
-        curve.append(slowly.known(now)[0])
+    value, first = slowly.known(w)
+    curve, absent = [value], set[str]()
+    for number, trained in zip(range(1, ROUNDS + 1), slowly.rounds(w, forget, "relearning"), strict=False):
+        value, now = slowly.after(trained)
+        curve.append(value)
+        absent |= set(trained.record["missing"]) | (set(first) - set(now))
         if watch:
             watch({"round": number, "said": "relearning"})
-    return {"mean": _mean(curve[1:]), "curve": curve}
+    return {"mean": _mean(curve[1:]), "curve": curve, "missing": sorted(absent)}
 
 
 def _mean(curve: Sequence[float | None]) -> float | None:

@@ -29,13 +29,14 @@ def distance(
 
     ``divergence`` is the Jensen-Shannon divergence of the two models' outputs in bits, between 0 and 1, with its
     standard error over samples (``divergence_error``), and ``disagreement`` the share of samples that they classify
-    differently; both are computed by the forget clients, and are means over them.
+    differently; both are computed by the forget clients, and are means over them; ``missing`` are those that did not
+    answer.
     """
     gaps = {
         key: measured[key] - truth[key] if measured[key] is not None and truth[key] is not None else None
         for key in GAPS
     }
-    compared, _ = federation.compare(w, retrained, forget, MEMBERS)
+    compared, missing = federation.compare(w, retrained, forget, MEMBERS)
     found = [compared[i] for i in forget if i in compared]
     return {
         **gaps,
@@ -43,6 +44,7 @@ def distance(
         "divergence_error": _error(found) if found else None,
         "disagreement": float(np.mean([own.disagreement for own in found])) if found else None,
         "distance": float((w.double() - retrained.double()).norm()),
+        "missing": sorted(missing),
     }
 
 

@@ -1,6 +1,6 @@
 """How clients train, as far as an audit has to know it: measurements train copies of a model on."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -10,6 +10,18 @@ from fupareto.federation.contract import Federation
 
 Watch = Callable[[dict[str, Any]], None]
 Progress = Callable[[str, int], AbstractContextManager[Watch | None]]  # of a title and a number of rounds
+
+
+class Round(Protocol):
+    """Outcome of a round of training."""
+
+    @property
+    def w(self) -> Tensor:
+        """Return the model."""
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """Return the record: ``step`` is None if no client trained, and ``missing`` names those that did not."""
 
 
 class Training(Protocol):
@@ -22,8 +34,8 @@ class Training(Protocol):
     def slowed(self, share: float) -> "Training":
         """Return the same training with everybody, at a constant share of its first rate."""
 
-    def onward(self, federation: Federation, w: Tensor, clients: Sequence[str], seed: int) -> Iterator[Tensor]:
-        """Yield the model after each further round of training by ``clients``, from ``w``; without end."""
+    def onward(self, federation: Federation, w: Tensor, clients: Sequence[str], seed: int) -> Iterator[Round]:
+        """Yield the outcome of each further round of training by ``clients``, from ``w``; without end."""
 
 
 def no_progress(title: str, rounds: int) -> AbstractContextManager[None]:

@@ -78,9 +78,9 @@ class FedAvg(LocalTraining):
         """Return the same training with everybody, at a constant share of its first rate."""
         return replace(self, lr=share * self.lr, decay=1.0, participation=1.0)
 
-    def onward(self, federation: Federation, w: Tensor, clients: Sequence[str], seed: int) -> Iterator[Tensor]:
-        """Yield the model after each further round of training by ``clients``, from ``w``; without end."""
+    def onward(self, federation: Federation, w: Tensor, clients: Sequence[str], seed: int) -> Iterator[State]:
+        """Yield the state after each further round of training by ``clients``, from ``w``; without end."""
         state = State(w=w, forget=(), retained=tuple(clients), seed=seed)
         while True:
             state = self.step(federation, state)
-            yield state.w
+            yield state

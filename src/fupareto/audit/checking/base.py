@@ -68,6 +68,13 @@ def unheard(clients: Sequence[str]) -> str:
     return f"{', '.join(clients)} did not answer when the model was measured"
 
 
+def heard(check: Check, missing: Sequence[str]) -> Check:
+    """Leave a check open that would be shown, where somebody whom its claim is about did not answer."""
+    if not missing or check.result != "shown":
+        return check
+    return dataclasses.replace(check, result="open", text=f"{check.text}; {unheard(missing)}")
+
+
 def few(result: str, what: str = "samples") -> str:
     """Say why a check is open."""
     return f"; there are too few {what} to say more" if result == "open" else ""

@@ -1,6 +1,7 @@
 """Checks of forgetting: what the kept model still knows, and what it knows after further training."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from fupareto.audit import intervals
@@ -12,6 +13,7 @@ from fupareto.vocabulary import RETRAINED
 
 MARGIN = 0.03  # by which a mark may work more often than from a retrained model
 Rates = Mapping[str, tuple[float, int]]  # by client, with the number of tries
+NOW: Mapping[str, str] = MappingProxyType({})
 
 
 def forgotten(summary: Mapping[str, Any], audit: Mapping[str, Any], missing: list[str], limits: Thresholds) -> Check:
@@ -37,9 +39,12 @@ def lasting(summary: Mapping[str, Any], audit: Mapping[str, Any], missing: list[
     first, found = summary["stages"]["initial"], audit["dormancy"]
     marked = summary["stages"][summary["final"]]["asr"] is not None
     own = ((found or {}).get("models", {}).get(summary["final"]) or {}) if found else {}
-    if not own or own["worst"] is None:
+    idle = own.get("idle", 0)
+    if idle or not own or own["worst"] is None:
         claim = limits.claim("lasting" if marked else "lasting-unknown")
         text = "the retained clients did not train the model on; ask for it with --dormancy 40"
+        if idle:
+            text = f"in {idle} of {further_rounds(found['rounds'])} no retained client trained the model on"
         return Check("lasting", claim, "open", text, threshold=limits.asr if marked else limits.forget_gap)
     missing = sorted({*missing, *own.get("missing", ()), *_unmeasured(summary, own, "asr" if marked else "accuracy")})
     truth = found["models"].get(RETRAINED) or {}
@@ -51,7 +56,8 @@ def lasting(summary: Mapping[str, Any], audit: Mapping[str, Any], missing: list[
     if doubt := _undecidable(first, missing, limits):
         return Check("lasting", claim, "open", doubt, own["worst"], limit)
     rates = {i: (c["value"], c["samples"] or 0) for i, c in own["clients"].items()}
-    return _marked("lasting", claim, rates, limit, base, f"after {further_rounds(own['worst_round'])}, ")
+    when = {i: f"after {further_rounds(c.get('round', own['worst_round']))}, " for i, c in own["clients"].items()}
+    return _marked("lasting", claim, rates, limit, base, when)
 
 
 def _unmeasured(summary: Mapping[str, Any], own: Mapping[str, Any], measure: str) -> set[str]:
@@ -74,15 +80,17 @@ def _undecidable(first: Mapping[str, Any], missing: list[str], limits: Threshold
     return ""
 
 
-def _marked(name: str, claim: str, rates: Rates, limit: float, baseline: float | None, when: str = "") -> Check:
-    """Check the attack success rate of every forget client, by exact intervals."""
+def _marked(
+    name: str, claim: str, rates: Rates, limit: float, baseline: float | None, when: Mapping[str, str] = NOW
+) -> Check:
+    """Check the attack success rate of every forget client, by exact intervals; ``when`` says when it was measured."""
     level = intervals.simultaneous(len(rates))
     ends = {i: intervals.exact(round(rate * n), n, level) for i, (rate, n) in rates.items()}
     results = {i: at_most(*ends[i], limit) for i in ends}
     result = together(list(results.values()))
-    i = max(rates, key=lambda i: (results[i] == "refuted", ends[i][0], ends[i][1]))
+    i = max(rates, key=lambda i: (results[i] == result, ends[i][0], ends[i][1]))
     rate, tries = rates[i]
-    text = f"{when}the mark of client {i} works in {share(rate)} of {tries or 'an unknown number of'} tries"
+    text = f"{when.get(i, '')}the mark of client {i} works in {share(rate)} of {tries or 'an unknown number of'} tries"
     text += f" ({share(ends[i][0])} to {share(ends[i][1])})"
     text += "" if baseline is None else f"; from a retrained model in up to {share(baseline)}"
     return Check(name, claim, result, text + few(result, "tries"), rate, limit, *ends[i])
@@ -97,7 +105,7 @@ def _known(last: Mapping[str, Any], audit: Mapping[str, Any], missing: list[str]
 def _known_later(
     own: Mapping[str, Any], truth: Mapping[str, Any], missing: list[str], limits: Thresholds, rounds: int
 ) -> Check:
-    """Check the same after further training; both models at their worst round."""
+    """Check the same after further training; every client of both models at its worst round."""
     other = truth.get("clients", {})
     pairs = {
         i: Pair(other[i]["value"], c["value"], min(c["samples"] or 0, other[i]["samples"] or 0))

@@ -43,8 +43,8 @@ def private(stage: Mapping[str, Any], limits: Thresholds) -> Check:
     level = intervals.simultaneous(len(found))
     judged = [_judge(*one, level, limits.leak) for one in found]
     result = together([j.result for j in judged])
-    worst = max(judged, key=lambda j: (j.result == "refuted", j.leak))
-    text = f"the strongest of {len(found)} attacks is {worst.attack} on client {worst.client}, with an AUC of "
+    worst = max(judged, key=lambda j: (j.result == result, j.leak))
+    text = f"of {len(found)} attacks, {worst.attack} on client {worst.client} decides, with an AUC of "
     if worst.against is None:
         text += f"{worst.value:.3f} ({worst.ends[0]:.3f} to {worst.ends[1]:.3f})"
     else:

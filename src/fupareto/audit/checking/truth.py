@@ -1,17 +1,22 @@
 """Checks against retrained models: outputs on the forgotten data, and relearning them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fupareto.audit.checking.base import Check, at_least, at_most, few
+from fupareto.audit.checking.base import Check, at_least, at_most, few, heard
 from fupareto.audit.estimates import divergence
 from fupareto.audit.thresholds import Thresholds
 from fupareto.audit.way import ratio
 from fupareto.vocabulary import SECOND
 
 
-def alike(audit: Mapping[str, Any], final: str, limits: Thresholds) -> Check:
+def alike(audit: Mapping[str, Any], final: str, missing: Sequence[str], limits: Thresholds) -> Check:
     """Check the divergence from a retrained model by that between two retrained models."""
+    compared = ((audit["truth"] or {}).get("stages", {}).get(stage) or {} for stage in (final, SECOND))
+    return heard(_alike(audit, final, limits), _with(missing, compared))
+
+
+def _alike(audit: Mapping[str, Any], final: str, limits: Thresholds) -> Check:
     claim, truth = limits.claim("alike"), audit["truth"]
     own, other = divergence(truth, final), divergence(truth, SECOND)
     if own is None:
@@ -32,8 +37,13 @@ def alike(audit: Mapping[str, Any], final: str, limits: Thresholds) -> Check:
     return Check("alike", claim, result, text + few(result), found.value, limits.spread, found.low, found.high)
 
 
-def removed(audit: Mapping[str, Any], final: str, limits: Thresholds) -> Check:
+def removed(audit: Mapping[str, Any], final: str, missing: Sequence[str], limits: Thresholds) -> Check:
     """Check the way gone in slow relearning."""
+    relearnt = (audit.get("relearning") or {}).get("models", {})
+    return heard(_removed(audit, final, limits), _with(missing, relearnt.values()))
+
+
+def _removed(audit: Mapping[str, Any], final: str, limits: Thresholds) -> Check:
     claim, gone = limits.claim("removed"), _gone(audit, "relearning", final)
     if not gone:
         text = "relearning was not compared with a retrained model"
@@ -52,6 +62,11 @@ def removed(audit: Mapping[str, Any], final: str, limits: Thresholds) -> Check:
     return Check(
         "removed", claim, result, text + few(result), gone["value"], limits.relearning, gone["low"], gone["high"]
     )
+
+
+def _with(missing: Sequence[str], measured: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the clients that are missing in the run or in one of the measurements."""
+    return sorted({*missing, *(i for own in measured for i in own.get("missing", ()))})
 
 
 def _gone(audit: Mapping[str, Any], measure: str, final: str) -> Mapping[str, Any] | None:
