@@ -107,3 +107,14 @@ def test_another_key_is_measured_and_an_unmeasured_round_is_not_stored(tmp_path:
     for path in (tmp_path / "curves").iterdir():  # under the name of another key
         path.write_text(next(text for name, text in stored.items() if name != path.name))
     assert curves(key, lambda: {"curve": [0.9]}) == {"curve": [0.9]}
+
+
+def test_a_cell_that_was_audited_without_further_training_is_audited_again(tmp_path: Path) -> None:
+    def audited(asked: str) -> set[int]:
+        text = BENCH.replace(f"audit = {{ retrain = 1, dormancy = {DORMANCY} }}", f"audit = {{ {asked} }}")
+        (tmp_path / "bench.toml").write_text(text)
+        run(file.load(tmp_path / "bench.toml"), tmp_path / "out")
+        return {(audit["dormancy"] or {}).get("rounds", 0) for audit in audits(tmp_path / "out").values()}
+
+    assert audited("dormancy = 0") == {0}
+    assert audited("") == {40}

@@ -67,9 +67,7 @@ class Audit(_Section):
     """What every cell is audited with, besides the attacks that every run is."""
 
     retrain: int = Field(0, ge=0, le=2)  # retrained models, made once for all methods of a setting and seed
-    dormancy: int | None = Field(
-        None, ge=0, le=LARGEST_SETTING
-    )  # further rounds among the retained clients; 40 where a run had as many
+    dormancy: int = Field(40, ge=0, le=LARGEST_SETTING)  # further rounds among the retained clients
 
 
 class Scale(_Section):

@@ -83,5 +83,5 @@ def _differences(own: Measured, cell: Cell, bench: Bench) -> Iterator[str]:
     if bench.audit is not None:
         lasting = own.result.get("lasting") or {}
         retrained = sum(name in lasting.get("models", {}) for name in (RETRAINED, SECOND))
-        if retrained < bench.audit.retrain or bench.audit.dormancy not in (None, lasting.get("rounds")):
+        if retrained < bench.audit.retrain or bench.audit.dormancy != (lasting.get("rounds") or 0):
             yield "audit"

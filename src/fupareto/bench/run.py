@@ -126,7 +126,7 @@ def _audited(found: dict[str, Any] | None, asked: Audit) -> bool:
         return False
     retrained = sum(name in (found["truth"] or {}) for name in (RETRAINED, SECOND))
     rounds = (found["dormancy"] or {}).get("rounds", 0)
-    return retrained >= asked.retrain and (asked.dormancy is None or rounds == asked.dormancy)
+    return retrained >= asked.retrain and rounds == asked.dormancy
 
 
 def cell_result(run: Run, history: str, trained: Path) -> dict[str, Any]:
