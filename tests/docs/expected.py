@@ -223,7 +223,7 @@ def demo() -> Table:
         later = [short(run["later"][stage]) for stage in (kept, "retrained")]
         counts = " / ".join(str(run["checks"][result]) for result in ("shown", "open", "refuted"))
         stages = [cell(run["stages"][stage]) for stage in ("initial", kept)]
-        table.append([str(run["seed"]), *stages, *later, percent(run["way"]["relearning"]), counts])
+        table.append([str(run["seed"]), *stages, *later, percent([run], "relearning"), counts])
     return table
 
 
@@ -479,16 +479,17 @@ def lasting_models(name: str) -> dict[str, list[Stage]]:
     return found
 
 
-def average(models: Sequence[Stage], key: str, way: str = "") -> float | None:
-    """Return the mean of what was measured over seeds, None if nothing was."""
-    values = [m["way"].get(way) if way else m[key] for m in models]
-    known = [v for v in values if v is not None]
-    return fmean(known) if known else None
+def average(models: Sequence[Stage], key: str) -> float | None:
+    """Return the mean over all seeds; None if a model was not measured so on any of them."""
+    values = [m[key] for m in models]
+    return None if all(v is None for v in values) else fmean(values)
 
 
-def percent(value: float | None) -> str:
-    """Return a share as a whole percentage; nothing for no share."""
-    return "" if value is None else f"{100 * value:.0f} %"
+def percent(models: Sequence[Stage], way: str) -> str:
+    """Return the mean way gone, with the number of seeds if it is not defined on all; nothing where it is on none."""
+    values = [m["way"][way] for m in models if m["way"].get(way) is not None]
+    few = "" if len(values) == len(models) else f" ({len(values)} of {len(models)})"
+    return f"{100 * fmean(values):.0f} %{few}" if values else ""
 
 
 def times(value: float | None) -> str:
@@ -508,7 +509,7 @@ def lasting(name: str) -> Table:
     rows = []
     for label, models in lasting_models(name).items():
         shares = [short(average(models, key)) for key in ("asr", "later", "r_acc", "r_acc_min", "relearning", "loss")]
-        ways = [percent(average(models, "", way)) for way in ("relearning", "loss")]
+        ways = [percent(models, way) for way in ("relearning", "loss")]
         costs = [whole(average(models, key)) for key in ("rounds", "MB")]
         apart = times(average(models, "apart"))
         rows.append([label, *shares[:5], ways[0], shares[5], ways[1], apart, *costs])
@@ -529,7 +530,7 @@ def lasting_overview() -> Table:
             f"{own} ({short(average(three[2], key))})"
             for own, key in zip(shares, ("asr", "later", "r_acc"), strict=True)
         ]
-        ways = [percent(average(three[1], "", way)) for way in ("relearning", "loss")]
+        ways = [percent(three[1], way) for way in ("relearning", "loss")]
         rounds, training = average(three[1], "rounds"), average(three[2], "rounds")
         assert rounds is not None
         assert training is not None

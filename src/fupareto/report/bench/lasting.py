@@ -45,7 +45,8 @@ def _sheet(results: Results, setting: str) -> Sheet | None:
     rows += [[RETRAINED, *_row(retrained, known)]] if retrained else []
     for label in (method["label"] for method in results["methods"]):
         mine = [_kept(cell) for cell in found if cell["label"] == label]
-        rows += [[label, *_row(mine, known)]] if mine else []
+        gap = "" if len(mine) == len(first) else f" ({len(mine)} of {len(first)} seeds)"
+        rows += [[label + gap, *_row(mine, known)]] if mine else []
     name = "ASR" if known == "asr" else "forget acc."
     heads = ["model", name, "later", "R-Acc", "worst client", "relearning", "loss AUC"]
     heads += [*(f"way: {way}" for way in WAYS), "apart", "rounds", "MB"]
@@ -55,7 +56,8 @@ def _sheet(results: Results, setting: str) -> Sheet | None:
         "retained clients. Relearning: the mean over slow rounds of training on the forgotten data.",
         "Way: how much of the way from w0 (0 %) to a retrained model (100 %) was gone. Apart: how far outputs on the "
         "forgotten data are from a retrained model's, over how far those of two retrained models are from each other. "
-        "MB: sent by and to all clients. Means over seeds.",
+        "MB: sent by and to all clients. Means over seeds; a way is defined only where w0 and a retrained model differ "
+        "beyond chance, and (1 of 3) says on how many seeds.",
     ]
     return Sheet(f"{results['title']}: lasting, {setting}", [("", head) for head in heads], 1, rows, about)
 
@@ -108,5 +110,9 @@ def _three(values: Iterable[object]) -> str:
 
 
 def _percent(values: Iterable[object]) -> str:
-    mean = _mean(values)
-    return NONE if mean is None else f"{100 * mean:.0f} %"
+    """Return the mean as a percentage, with the number of seeds that it is over if others have no such value."""
+    every = [measured(value) for value in values]
+    known = [value for value in every if value is not None]
+    if not known:
+        return NONE
+    return f"{100 * fmean(known):.0f} %" + ("" if len(known) == len(every) else f" ({len(known)} of {len(every)})")
