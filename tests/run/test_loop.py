@@ -306,6 +306,8 @@ def test_training_that_has_diverged_stops(tmp_path: Path) -> None:
 
 
 def test_silence_is_not_divergence() -> None:
-    assert not diverged({"1": "answered with numbers that are not finite", "2": "did not answer in 5 s"})
+    ruined, silent = "answered with numbers that are not finite", "did not answer in 5 s"
+    assert not diverged({"1": ruined, "2": silent, "3": silent})
     assert not diverged({})
-    assert diverged({"1": "answered with numbers that are not finite"})
+    assert diverged({"1": ruined})
+    assert diverged({"1": ruined, "2": ruined, "3": silent})  # one that is absent does not hide it

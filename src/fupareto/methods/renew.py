@@ -20,7 +20,8 @@ more: without it, a model of a quarter of the rounds is visibly less trained tha
 to outputs that no retrained model has. Over the last rounds, a share ``cooldown`` of them, the rate falls to almost
 zero: with momentum and a constant rate the model is still swinging about where it is going, and is less accurate there.
 Buffers, such as running statistics, are averaged without momentum. A young model can diverge at a rate that suits an
-old one; if no client's model can be used, training starts again from the renewed model at half the rate.
+old one; if no client's model can be used, training starts again from the renewed model at half the rate, unless that
+was the last round.
 
 Storage: w0 and v. Communication: one model down and one up per retained client and round. The forget clients are not
 needed, so requests of clients that are gone can be answered too.
@@ -83,7 +84,7 @@ class Renew(Method):
     @property
     def budget(self) -> int:
         """Return the share of the training's rounds."""
-        return math.ceil(self.rounds_share * self.trained.rounds)
+        return max(1, math.ceil(self.rounds_share * self.trained.rounds - 1e-9))  # .07 of 100 rounds are 7, not 8
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> RenewState:
         """Start from ``w0``; the first round renews it."""
@@ -109,9 +110,11 @@ class Renew(Method):
         training = dataclasses.replace(self.trained, lr=state.rate * self.cooled(state.round), rounds=self.budget)
         after: Any = dataclasses.replace(training.step(federation, state), phase="renew")
         if after.record["step"] is None:
-            ruined = diverged(after.record["missing"])
-            return dataclasses.replace(self._renewed(federation, after), rate=state.rate / 2) if ruined else after
-        momentum = self.momentum * min(1.0, 2 * state.round / self.budget)
+            if after.done or not diverged(after.record["missing"]):
+                return after
+            again = self._renewed(federation, after)
+            return dataclasses.replace(again, rate=state.rate / 2, started=after.round)
+        momentum = self.momentum * min(1.0, 2 * (state.round - state.started) / self.budget)
         velocity = momentum * state.velocity + (state.w - after.w)
         w = torch.cat([(state.w - velocity)[: federation.layout.trainable], after.w[federation.layout.trainable :]])
         return dataclasses.replace(after, w=w, velocity=velocity)
