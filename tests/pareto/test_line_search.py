@@ -1,11 +1,16 @@
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fupareto.pareto import sufficient_decrease, trial_steps
+from fupareto.pareto import Array, accepted, highest_acceptable, trial_steps
+
+
+def sufficient_decrease(before: Array, after: Array, *slopes_and_step: Any, **rule: Any) -> Any:
+    return accepted(after, highest_acceptable(before, *slopes_and_step, **rule))
 
 
 @pytest.mark.parametrize(
@@ -103,4 +108,4 @@ def test_quadratic_accepts_exactly_the_steps_of_theory(curvature: float, start: 
 
 def test_unknown_rule_is_refused() -> None:
     with pytest.raises(KeyError):
-        sufficient_decrease(np.ones(1), np.ones(1), np.ones(1), 1.0, rule="armijo")  # type: ignore[arg-type]
+        sufficient_decrease(np.ones(1), np.ones(1), np.ones(1), 1.0, rule="armijo")

@@ -7,12 +7,13 @@ matrix of their gradients; only :func:`gram` and :func:`combine` work on vectors
 from fupareto.pareto.cone import into_cone
 from fupareto.pareto.gram import Array, combine, gram
 from fupareto.pareto.guidance import angle, guidance
-from fupareto.pareto.line_search import highest_acceptable, sufficient_decrease, trial_steps
+from fupareto.pareto.line_search import accepted, highest_acceptable, trial_steps
 from fupareto.pareto.min_norm import min_norm
 from fupareto.pareto.projection import project_out
 
 __all__ = [
     "Array",
+    "accepted",
     "angle",
     "combine",
     "gram",
@@ -21,6 +22,5 @@ __all__ = [
     "into_cone",
     "min_norm",
     "project_out",
-    "sufficient_decrease",
     "trial_steps",
 ]

@@ -31,35 +31,6 @@ def trial_steps(eta: float, s: int, enlarge: bool) -> tuple[float, ...]:
     return tuple(eta * 2.0**k for k in range(s if enlarge else 0, -s - 1, -1))
 
 
-def sufficient_decrease(
-    before: Array,
-    after: Array,
-    slopes: Array,
-    step: float,
-    beta: float = 1e-4,
-    rule: Literal["descent", "printed"] = "descent",
-    slack: Array | float = 0.0,
-) -> NDArray[np.bool_]:
-    """Return, per client, whether ``F_i(ω - η d) ≤ F_i(ω) - β η g_i·d`` (Eq. 6 with its sign corrected).
-
-    Eq. (6) prints ``+ β η g_i·d``, which accepts every loss that *rises* by less than that: the sign belongs to a
-    direction that is added. At ``d = 0`` both rules accept every step, so the caller must reject a zero direction. A
-    NaN or infinite loss is never accepted.
-
-    Args:
-        before: Losses at ``ω`` (m,).
-        after: Losses at ``ω - η d`` (m,).
-        slopes: Inner products ``g_i·d`` of the unscaled gradients with the direction (m,); positive where the step
-            ``-η d`` descends.
-        step: ``η``.
-        beta: ``β``.
-        rule: ``"descent"`` is the rule above; ``"printed"`` is Eq. (6) as printed.
-        slack: Absolute allowance, for clients whose loss is already zero.
-    """
-    limit = highest_acceptable(before, slopes, step, beta, rule, slack)
-    return np.isfinite(after) & (np.asarray(after, dtype=np.float64) <= limit)
-
-
 def highest_acceptable(
     before: Array,
     slopes: Array,
@@ -68,7 +39,26 @@ def highest_acceptable(
     rule: Literal["descent", "printed"] = "descent",
     slack: Array | float = 0.0,
 ) -> Array:
-    """Return, per client, the largest loss that :func:`sufficient_decrease` accepts; arguments as there."""
+    """Return, per client, the largest loss after a step that is a sufficient decrease.
+
+    The rule is ``F_i(ω - η d) ≤ F_i(ω) - β η g_i·d`` (Eq. 6 with its sign corrected). Eq. (6) prints ``+ β η g_i·d``,
+    which accepts every loss that *rises* by less than that: the sign belongs to a direction that is added. At ``d = 0``
+    both rules accept every step, so the caller must reject a zero direction.
+
+    Args:
+        before: Losses at ``ω`` (m,).
+        slopes: Inner products ``g_i·d`` of the unscaled gradients with the direction (m,); positive where the step
+            ``-η d`` descends.
+        step: ``η``.
+        beta: ``β``.
+        rule: ``"descent"`` is the rule above; ``"printed"`` is Eq. (6) as printed.
+        slack: Absolute allowance, for clients whose loss is already zero.
+    """
     sign = {"descent": -1.0, "printed": 1.0}[rule]
     limit: Array = np.asarray(before, dtype=np.float64) + sign * beta * step * np.asarray(slopes) + slack
     return limit
+
+
+def accepted(after: Array, highest: Array) -> NDArray[np.bool_]:
+    """Return, per client, whether the loss after a step is at most the highest acceptable one, and a finite number."""
+    return np.isfinite(after) & (np.asarray(after, dtype=np.float64) <= highest)

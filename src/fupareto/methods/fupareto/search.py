@@ -18,7 +18,7 @@ from torch import Tensor
 from fupareto.federation.collected import Missing, Trial
 from fupareto.federation.contract import Federation
 from fupareto.methods.fupareto.objectives import Objectives
-from fupareto.pareto import Array, combine, highest_acceptable
+from fupareto.pareto import Array, accepted, combine, highest_acceptable
 from fupareto.tasks.losses import Loss
 
 
@@ -172,7 +172,7 @@ def search_improvement(
     for step, limit, after in zip(line.steps, limits, rows, strict=False):
         found = replace(found, tried=(*found.tried, step))
         answered = ~np.isnan(after)
-        rejected = answered & ~(np.isfinite(after) & (after <= limit))
+        rejected = answered & ~accepted(after, limit)
         if line.rule.carried(~rejected[answered]):
             return replace(found, accepted=step)
         vetoes = [i for i, veto in zip(ids, rejected, strict=True) if veto]
@@ -213,9 +213,9 @@ def search_expansion(
         if too_much or not answered.any():
             continue
         taken = replace(found, accepted=step, harm=harm)
-        accepted = np.isfinite(after) & (after <= acceptable)
-        found.veto(itertools.compress(ids, answered & ~accepted), step)
-        if line.rule.carried(accepted[answered]):
+        content = accepted(after, acceptable)
+        found.veto(itertools.compress(ids, answered & ~content), step)
+        if line.rule.carried(content[answered]):
             return taken
         change = float((after - before)[answered].sum())
         if change < lowest and line.rule.fallback == "best":

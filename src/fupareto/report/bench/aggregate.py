@@ -76,7 +76,7 @@ def printed(results: Results, setting: Mapping[str, Any], label: str, stage: str
 
 def answers(results: Results, setting: str, label: str | None = None) -> list[dict[str, Any]]:
     """Return the cells that have a result, of one method or of all."""
-    found = [c for c in results["cells"] if c["setting"] == setting and "stages" in c]
+    found = [c for c in results["cells"] if c["setting"] == setting and c.get("stages")]
     return [c for c in found if label is None or c["label"] == label]
 
 

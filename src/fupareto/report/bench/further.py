@@ -10,12 +10,12 @@ from fupareto.report.bench.aggregate import INITIAL, Results, answers, known_as,
 from fupareto.report.bench.looks import DESK, Frame
 from fupareto.report.labels import label as write
 from fupareto.report.markup import measured
+from fupareto.vocabulary import RETRAINED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-RETRAINED = "retrained"
 Models = dict[str, list[Mapping[str, Any]]]  # model -> seeds -> what audits say of it
 
 
