@@ -128,6 +128,17 @@ def test_one_retained_client_does_not_stop_unlearning(fault: Fault, w0: torch.Te
     assert named == {RETAINED}
 
 
+def test_one_retained_client_does_not_stop_improvement_after_renewal(w0: torch.Tensor) -> None:
+    """Improvement ends with the first wide search that fails, so the trial comes before its end."""
+    method = FUPareto(training=FedAvg(rounds=40, lr=0.3, batch_size=10))
+    honest = unlearn(world(), w0, method)
+    states = unlearn(FaultyFederation(world(), {RETAINED: vetoing(1e9)}), w0, method)
+    assert steps_of(honest) >= 5
+    assert steps_of(states) >= 5
+    assert set(states[-1].distrusted) == {RETAINED}
+    assert not honest[-1].distrusted
+
+
 def test_a_forget_client_that_turns_its_gradient_is_named_and_harms_nobody(w0: torch.Tensor) -> None:
     honest = unlearn(world(), w0, forget=(FORGET, OTHER))
     states = unlearn(FaultyFederation(world(), {OTHER: scaled(-1000.0)}), w0, forget=(FORGET, OTHER))

@@ -14,6 +14,7 @@ from torch import Tensor
 from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
 from fupareto.methods import FedAvg, FUPareto
+from fupareto.methods.fupareto.options import WITHOUT_RENEWAL
 from fupareto.methods.registry import find
 from fupareto.tasks.losses import Loss
 from presets import guard
@@ -182,3 +183,11 @@ def test_the_paper_preset_follows_the_printed_formulas() -> None:
     step = state.record["step"]
     assert step is not None
     np.testing.assert_allclose((w0 - state.w).double().numpy() / step, found.x @ rows, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", WITHOUT_RENEWAL)
+def test_options_without_effect_after_renewal_are_refused_with_it(name: str) -> None:
+    changed = next(value for option, value, *_ in CASES if option == name)
+    with pytest.raises(ValueError, match=rf"{name} has no effect after renewal; set renewal=0 with it"):
+        FUPareto(**{name: changed})
+    FUPareto(**{name: changed, "renewal": 0.0})

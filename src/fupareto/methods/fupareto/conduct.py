@@ -7,11 +7,11 @@ client that answers with its true losses and gradients (our addition).
 a loss beyond every comparison is no usable answer. Where fewer than three clients share an objective the median is that
 of all clients, and the bound is wider, because objectives differ.
 
-*Trial.* After 2, 4, 8, … improvements in a row without a step, every client is asked for its losses at very small steps
-along two known directions. A loss is continuous, and follows its slope for small steps: a client whose losses do not
-return to its loss at the model, or fall or rise at another rate than its own gradient says, contradicts itself, and is
-not asked again in this run. If more than a third of the clients contradict themselves, the model is at fault and nobody
-is accused.
+*Trial.* After 2, 4, 8, … improvements in a row without a step, and before a stage ends for want of one, every client
+that sent a gradient is asked for its losses at very small steps along two known directions. A loss is continuous, and
+follows its slope for small steps: a client whose losses do not return to its loss at the model, or fall or rise at
+another rate than its own gradient says, contradicts itself, and is not asked again in this run. If more than a
+third of the clients contradict themselves, the model is at fault and nobody is accused.
 
 *Quorum* (an option, search.py). A client that lies consistently passes the trial; a quorum below 1 overrules it.
 """
@@ -131,12 +131,13 @@ def reviewed(watched: Watched, before: "FUParetoState", after: "FUParetoState", 
     if not searched or after.record.get("note"):
         return replace(after, record=record)
     refused = 0 if after.record["step"] is not None else before.refused + 1
-    if refused < 2 or refused & (refused - 1):
+    ends = after.ended and not before.ended
+    if not ends and (refused < 2 or refused & (refused - 1)):
         return replace(after, record=record, refused=refused)
     found = trial(watched, before, smallest)
     record["trial"] = found
     reasons = {i: f"distrusted since round {after.round}: {reason}" for i, reason in found.items()}
-    changes = {"refused": 0, "answered": ()} if reasons else {"refused": refused}
+    changes = {"refused": 0, "answered": (), "ended": False} if reasons else {"refused": refused}
     return replace(after, record=record, distrusted={**before.distrusted, **reasons}, **changes)
 
 

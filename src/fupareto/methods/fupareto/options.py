@@ -52,6 +52,15 @@ ABLATIONS: dict[str, dict[str, Any]] = {  # the paper's M2 to M8; M1 is in naive
     "m8": {**GUARD, "loss": "kl"},
 }
 
+WITHOUT_RENEWAL = (  # options of what does not happen after renewal
+    "expansion_guidance",
+    "expansion_projection",
+    "expansion_large_steps",
+    "expansion_fallback",
+    "expansion_harm",
+    "forgotten_loss",
+)
+
 
 @dataclass(frozen=True)
 class FUParetoOptions(Method):
@@ -110,6 +119,8 @@ class FUParetoOptions(Method):
             raise ValueError(f"forgotten_loss must not be negative, not {self.forgotten_loss}")
         if not 0 < self.beta < 1:
             raise ValueError(f"beta must lie between 0 and 1, not {self.beta}")
+        if self.renewal and (idle := [name for name in WITHOUT_RENEWAL if getattr(self, name) != _default(name)]):
+            raise ValueError(f"{', '.join(idle)} has no effect after renewal; set renewal=0 with it")
         decaying(self.rounds, self.decay, lr=self.lr)
         if self.recovery_rounds:
             decaying(self.budget, self.decay, recovery_lr=self.recovery_rate)
@@ -163,3 +174,7 @@ class FUParetoOptions(Method):
     def recovery_rate(self) -> float:
         """Base rate eta_0 of recovery."""
         return self.lr / 400 if self.recovery_lr is None else self.recovery_lr
+
+
+def _default(name: str) -> Any:
+    return FUParetoOptions.__dataclass_fields__[name].default
