@@ -182,8 +182,10 @@ def _about(about: Mapping[str, Any], column: Column) -> str:
             raise ValueError(f"{column.title} has neither a result file nor a reason in docs/results/paper.toml")
         return f"Not run: {reason}."
     seeds = column.setting()["seeds"]
-    tuned = [str(seed) for seed in seeds if seed in about["chosen"]]
-    told = f" Settings were chosen on seed {' and '.join(tuned)}: not a fresh test." if tuned else ""
+    chosen = about["chosen"].get(column.dataset)
+    if chosen is None:
+        raise ValueError(f"docs/results/paper.toml does not say what was chosen on {column.dataset}: add [chosen.…]")
+    told = "".join(f" Seed {s} is not a fresh test: {chosen[str(s)]}." for s in seeds if str(s) in chosen)
     reduced = f" Reduced: {column.results['reduced']}." if column.results["reduced"] else " At the paper's scale."
     link = f"[`{column.source}`](../../results/{column.source}.json)"
     return f"{link}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}.{reduced}{told}"

@@ -22,6 +22,7 @@ def test_a_page_has_the_options_with_their_defaults(name: str) -> None:
     expected = {f"`{f.name}`": f"`{shown(getattr(method, f.name))}`" for f in dataclasses.fields(method)}
     [options] = [table for _, table in tables(text) if table[0] == ["option", "default", "meaning"]]
     assert {row[0]: row[1] for row in options[1:]} == expected
+    assert len(options[1:]) == len(expected)  # no option twice
 
 
 def shown(value: object) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .expected import EXPECTED
+from .expected import COLUMNS, EXPECTED, load, source
 from .markdown import ROOT, Table, name_of, tables
 
 RESULTS = [ROOT / "docs" / "results.md", *sorted((ROOT / "docs" / "results").glob("*.md"))]
@@ -97,6 +97,20 @@ def test_the_page_of_the_paper_is_what_its_script_writes(tmp_path: Path) -> None
             if row[-1] == "contradicted":
                 assert f"- **{row[0]}** contradicts: " in written
     assert "Nothing was tried yet" not in written
+
+
+def test_the_page_of_the_paper_says_which_seeds_are_not_fresh() -> None:
+    """A seed on which something was chosen is named with what it was, by data set; no other seed is."""
+    text = (ROOT / "docs/results/paper.md").read_text()
+    chosen = tomllib.loads((ROOT / "docs/results/paper.toml").read_text())["chosen"]
+    for table, dataset, forget in COLUMNS:
+        if found := source(table, dataset, forget):
+            [setting] = [s for s in load(found[0])["settings"] if s["name"] == found[1]]
+            about = text.split(f"<!-- table: paper {table} {dataset} CN={forget} -->")[0].rsplit("## ", 1)[1]
+            named = dict(re.findall(r"Seed (\d+) is not a fresh test: (.+?\))\.", about))
+            assert named == {
+                seed: chosen[dataset][seed] for seed in map(str, setting["seeds"]) if seed in chosen[dataset]
+            }
 
 
 def test_the_pictures_are_what_their_script_draws(tmp_path: Path) -> None:

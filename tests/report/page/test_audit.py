@@ -7,7 +7,7 @@ import pytest
 
 from fupareto.report import render, render_comparison
 from fupareto.report.page.sections import headline
-from fupareto.report.view import RunView
+from fupareto.report.view import RunView, outcome
 
 pytestmark = pytest.mark.usefixtures("no_drawing")
 EMPTY: list[Any] = [
@@ -148,9 +148,37 @@ def test_what_renewal_alone_would_have_cost(summary: Any, rounds: Any, config: A
     assert "cost 25 rounds and 0.6 MB." in part(render(summary, renewed, config), "cost")
 
 
+def test_the_trajectory_explains_the_rounds_that_it_shows(summary: Any, rounds: Any, config: Any) -> None:
+    """The caption says of every kind of round in the picture where it leads, and nothing of the others."""
+    sentences = {
+        "renew": "Renewal leads",
+        "improve": "An improvement",
+        "expand": "An expansion",
+        "recover": "Recovery leads",
+        "failed": "A cross",
+    }
+    renewed = [record | {"phase": "renew", "step": 1.0, "stage": "unlearned"} for record in rounds]
+    for history in (rounds, renewed, renewed[:20] + [record for record in rounds[20:] if record["phase"] == "improve"]):
+        caption = part(render(summary, history, config), "trajectory").split("<figcaption", 1)[1]
+        kinds = {outcome(record) for record in history}
+        assert {kind for kind, words in sentences.items() if words in caption} == kinds
+
+
 def test_whom_the_updates_opposed(summary: Any, rounds: Any, config: Any, audit: Any) -> None:
     section = part(render(summary, rounds, config, audit), "exclusivity")
     assert "opposed a retained client in 4 of 39 rounds and a forget client in none of 40 rounds." in section
+    assert "no line" not in section
+
+
+@pytest.mark.parametrize("side", ["forget", "retained"])
+def test_a_side_without_gradients_is_said_to_have_no_line(
+    summary: Any, rounds: Any, config: Any, audit: Any, side: str
+) -> None:
+    for record in audit["exclusivity"]["conflicts"]:
+        record[side] = None
+    section = part(render(summary, rounds, config, audit), "exclusivity")
+    assert section.count("have no line") == 1
+    assert f"The {side} clients have no line" in section
 
 
 def test_part_of_the_data_is_named_in_words(make: Any, rounds: Any, config: Any, audit_of: Any) -> None:

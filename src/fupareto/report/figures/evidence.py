@@ -66,7 +66,9 @@ def _lines(axes: "Axes", places: list[int], values: dict[str, list[float | None]
     drawn = False
     for side, colour, dash, marker in SIDES:
         known = [(place, value) for place, value in zip(places, values[side], strict=True) if value is not None]
-        drawn = drawn or bool(known)
+        if not known:
+            continue
+        drawn = True
         axes.plot(
             [place for place, _ in known],
             [value for _, value in known],

@@ -152,6 +152,9 @@ def exclusivity(run: RunView) -> Safe | None:
         "Below zero, the update opposed at least one client: it raised that client’s loss, at least at first. The loss "
         "of a forget client is how much is still remembered of it, so opposing it means to forget less."
     )
+    for side in ("forget", "retained"):
+        if not any(measured(dig(record, side, "min")) is not None for record in conflicts(run)):
+            caption += f" The {side} clients have no line: no gradient of theirs was recorded."
     return section(
         "exclusivity",
         "Effect on the retained clients",

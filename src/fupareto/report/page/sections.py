@@ -19,10 +19,17 @@ from fupareto.report.markup import (
 )
 from fupareto.report.measures import BY_KEY, MEASURES, STAGE_MEANING, Measure
 from fupareto.report.parts import cell, figure, note, row, section, table
-from fupareto.report.view import STAGES, RunView
+from fupareto.report.view import FAILED, STAGES, RunView, outcome
 from fupareto.tally import RESULTS, without_tally, words
 
 LONGEST_TITLE = 170  # characters of a verdict that are read as one
+LEADS = {  # what a round did: where it leads in the plane of the trajectory
+    "renew": "Renewal leads left, and up while the retained clients train the renewed model.",
+    "improve": "An improvement is meant to lead left or up without harm to any client.",
+    "expand": "An expansion leads left when no improvement is found.",
+    "recover": "Recovery leads up.",
+    FAILED: "A cross is a round without a step.",
+}
 
 
 def headline(verdict: str) -> tuple[str, str]:
@@ -174,9 +181,10 @@ def trajectory(run: RunView) -> Safe | None:
         return None
     caption = (
         f"Each mark is a measured round: how much is remembered ({run.forgetting_title}) and how useful the model is "
-        "to the retained clients (R-Acc). An improvement is meant to lead left or up without harm to any client; an "
-        "expansion leads left when no such step is found; recovery leads up. A cross is a round without a step."
+        "to the retained clients (R-Acc)."
     )
+    kinds = {outcome(record) for record in run.history}
+    caption = " ".join([caption, *(told for kind, told in LEADS.items() if kind in kinds)])
     if any(measured(record.get("r_acc")) is None for record in run.history):
         caption += " Not every round was measured, so one line may hold the steps of several rounds."
     if run.audited("truth", "retrained"):
