@@ -26,6 +26,7 @@ def inventory(
 ) -> None:
     """List every file below a directory that still carries a forgotten client, sample or class, and why."""
     from fupareto.evidence import inventory as inventories
+    from fupareto.evidence.purge import check
     from fupareto.evidence.purge import purge as remove
 
     found, remarks = inventories.take(path)
@@ -34,9 +35,10 @@ def inventory(
         typer.echo(json.dumps({"artefacts": rows, "remarks": remarks}, indent=2))
     else:
         _show(found, remarks)
-    doomed = [a for a in found if a.removable]
     if not purge:
         return
+    check(found)
+    doomed = [a for a in found if a.removable]
     if not doomed:
         typer.echo("Nothing to purge.", err=True)
         return
@@ -48,9 +50,9 @@ def inventory(
 
 
 def _show(found: "list[Artefact]", remarks: list[str]) -> None:
-    from fupareto.evidence.inventory import CARRIES, CLEAN, NAMES
+    from fupareto.evidence.inventory import CARRIES, CLEAN, DAMAGED, NAMES, UNKNOWN
 
-    for status in (CARRIES, NAMES, CLEAN):
+    for status in (DAMAGED, CARRIES, UNKNOWN, NAMES, CLEAN):
         for a in found:
             if a.status == status:
                 several = f" ({len(a.files)} files)" if len(a.files) > 1 else ""
@@ -58,15 +60,15 @@ def _show(found: "list[Artefact]", remarks: list[str]) -> None:
                 typer.echo(f"{status:8}{_words(a.bytes):>9}  {a.path}{several}{whom}\n{'':19}{a.why}")
     for remark in remarks:
         typer.echo(f"{'note':8}{'':9}  {remark}")
-    carrying = [a for a in found if a.status == CARRIES]
     if not found:
-        typer.echo("No run here has answered a request.")
+        typer.echo("No request was found; see the notes." if remarks else "No run here has answered a request.")
         return
-    size = sum(a.bytes for a in carrying)
-    removable = sum(a.removable for a in carrying)
-    typer.echo(
-        f"\n{len(carrying)} of {len(found)} artefacts carry the forgotten, {_words(size)}; --purge removes {removable}."
-    )
+    carrying = [a for a in found if a.status == CARRIES]
+    size = _words(sum(a.bytes for a in carrying))
+    removes = f"--purge removes {sum(a.removable for a in carrying)}."
+    if damaged := sum(a.status == DAMAGED for a in found):
+        removes = f"--purge removes nothing, because {damaged} run{'' if damaged == 1 else 's'} cannot be read."
+    typer.echo(f"\n{len(carrying)} of {len(found)} artefacts carry the forgotten, {size}; {removes}")
     typer.echo(ELSEWHERE)
 
 

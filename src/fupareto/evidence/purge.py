@@ -12,35 +12,59 @@ from typing import Any
 from fupareto import files
 from fupareto.errors import UserError
 from fupareto.evidence import purges, reading
-from fupareto.evidence.inventory import Artefact, find
+from fupareto.evidence.inventory import DAMAGED, NAMES, Artefact, take
 from fupareto.run.directory import Run
+
+INITIAL = "initial.safetensors"
+
+
+def check(artefacts: Sequence[Artefact]) -> None:
+    """Refuse a purge where a run is not readable: what is needed of the others is not known.
+
+    Args:
+        artefacts: The inventory.
+    """
+    for damaged in (artefact for artefact in artefacts if artefact.status == DAMAGED):
+        raise UserError(f"nothing was removed: {damaged.path} is {damaged.why}. Repair it, or move it elsewhere")
 
 
 def purge(where: Path, artefacts: Sequence[Artefact]) -> list[Path]:
     """Remove the artefacts that can be removed, record that in every run that answered a request, return the files.
 
+    Nothing is removed if a run is not readable, or if anything has changed since the inventory was taken.
+
     Args:
         where: Directory of the inventory.
         artefacts: The inventory, as :func:`fupareto.evidence.inventory.take` returns it.
     """
-    gone = [path for artefact in artefacts if artefact.removable for path in artefact.files]
-    runs = [one.run for one in find(where)[0]]
+    check(artefacts)
+    gone = _doomed(artefacts)
+    runs = [Run(artefact.path) for artefact in artefacts if artefact.status == NAMES]  # one of every run
     with contextlib.ExitStack() as stack:
         for run in runs:  # a run in use is refused before anything is removed
             stack.enter_context(run.locked())
+        now, _ = take(where)
+        check(now)
+        if set(_doomed(now)) != set(gone):
+            raise UserError(f"nothing was removed: {where} has changed since it was listed; purge again")
         try:
             removed = [(path, reading.hash_file(path), path.stat().st_size) for path in gone]
             answered = [run for run in runs if not run.trains]
             for run in answered if removed else ():
                 purges.record(run.path, [_entry(run.path, *one) for one in removed])
-            for run in runs:
-                own = [path for path in gone if _owner(path, runs) == run.path]
-                _remove(run, own)
+            last = [path for path in gone if path.name == INITIAL]  # they say which models were passed on
+            for some in ([path for path in gone if path not in last], last):
+                for run in runs:
+                    _remove(run, [path for path in some if _owner(path, runs) == run.path])
         except OSError as error:
             raise UserError(
                 f"cannot purge {error.filename or where}: {error.strerror}; purge again to go on"
             ) from error
     return gone
+
+
+def _doomed(artefacts: Sequence[Artefact]) -> list[Path]:
+    return [path for artefact in artefacts if artefact.removable for path in artefact.files]
 
 
 def _owner(path: Path, runs: Sequence[Run]) -> Path:

@@ -153,4 +153,6 @@ def stages(summary: Mapping[str, Any], where: Path, names: Any, about: str) -> I
         else:
             checked.append(name)
     if checked:
-        yield Finding(OK, about, f"{', '.join(checked)}: can be loaded, and as far from the initial model as is said.")
+        place = f"{about}/" if about in PLACES else ""
+        named = ", ".join(f"{place}{name}" for name in checked)
+        yield Finding(OK, about, f"{named}: can be loaded, and as far from the initial model as is said.")
