@@ -15,7 +15,7 @@ from fupareto.audit.intervals import exact
 from fupareto.audit.measure import measure
 from fupareto.errors import UserError
 from fupareto.evidence import Ledger, certify, models, reading, schema
-from fupareto.evidence.entries import Asked, Entry, combined
+from fupareto.evidence.entries import MODELS, Asked, Entry, combined
 from fupareto.evidence.keys import Signer
 from fupareto.federation import Federation, Request
 from fupareto.federation.request import VIRTUAL
@@ -167,10 +167,11 @@ def adopt(ledger: Ledger, model: Path, how: How, note: str = "") -> Entry:
 
 
 def forgotten(ledger: Ledger) -> Request:
-    """Return everything that was forgotten so far, as what has left."""
+    """Return everything that was forgotten so far, as what has left: by answers, and by runs that were taken over."""
     found = Request()
-    for entry in ledger.answers:
-        found = Request().after(Request.from_json(Run.open(ledger.run_of(entry)).request)).after(found)
+    for entry in ledger.entries:
+        if entry.kind in MODELS and (ledger.run_of(entry) / "request.json").is_file():
+            found = Request().after(Request.from_json(Run.open(ledger.run_of(entry)).request)).after(found)
     return found
 
 

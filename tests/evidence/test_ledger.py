@@ -1,5 +1,6 @@
 """The ledger: append-only, hash-chained; several requests answered together; what comes back is seen."""
 
+import contextlib
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -80,6 +81,20 @@ def test_together_and_what_comes_back(trained: Path, tmp_path: Path) -> None:
     assert json.loads((ledger.path / "runs/3/request.json").read_text())["left"] == ["a", "b"]
 
 
+def test_what_was_forgotten_before_the_ledger_was_opened_stays_out(trained: Path, tmp_path: Path) -> None:
+    """A ledger may begin with an unlearning: its forgotten clients are no retained clients of later answers."""
+    engine = federation()
+    fupareto.unlearn(engine, trained, ["a"], "retrain", out=tmp_path / "earlier", measure_every=0)
+    ledger = answering.begin(tmp_path / "ledger", tmp_path / "earlier")
+    with pytest.raises(UserError, match="client 'a' was forgotten before the ledger was opened"):
+        asked(ledger, "a")
+    made = answering.answer(ledger, [asked(ledger, "b")], answering.with_federation(engine, "retrain", dormancy=0))
+    place = ledger.run_of(made)
+    assert json.loads((place / "request.json").read_text())["left"] == ["a"]
+    measured = json.loads((place / "summary.json").read_text())["stages"]["unlearned"]["clients"]
+    assert set(measured) == set(CLIENTS) - {"a"}
+
+
 def test_further_training_that_brings_a_client_back_is_seen(trained: Path, tmp_path: Path) -> None:
     engine, ledger = federation(), answering.begin(tmp_path / "ledger", trained)
     how = answering.with_federation(engine, "retrain", dormancy=0)
@@ -126,15 +141,83 @@ def test_what_is_refused(trained: Path, tmp_path: Path) -> None:
     assert [one.days_left(date.fromisoformat(one.entry["deadline"])) for one in ledger.requests] == [0, 0]
 
 
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        ({"clients": [], "samples": {"b": []}}, "names no row of client 'b'"),
+        ({"clients": [], "samples": {"b": [3], "c": []}}, "names no row of client 'c'"),
+        ({"clients": [], "samples": {"b": [1, 1]}}, "names row 1 of client 'b' twice"),
+        ({"clients": ["b", "b"]}, "names client 'b' twice"),
+        ({"clients": [], "classes": [2, 2]}, "names class 2 twice"),
+        ({"clients": ["a"]}, "client 'a' is to be forgotten by request 1 already, which is open"),
+        ({"clients": ["b", "a"]}, "client 'a' is to be forgotten by request 1 already"),
+        ({"clients": [], "samples": {"a": [1]}}, "client 'a' is to be forgotten by request 1 already"),
+        ({"clients": [], "samples": {"f": [2]}}, "is part of request 2 already"),
+        ({"clients": [], "samples": {"f": [2], "e": [4]}}, "is part of requests 2, 3 already"),
+        ({"clients": [], "classes": [1]}, "is part of request 4 already"),
+        ({"clients": list(CLIENTS[1:])}, "forgets everything"),
+    ],
+)
+def test_requests_that_could_never_be_answered(
+    trained: Path, tmp_path: Path, request_: dict[str, object], why: str
+) -> None:
+    """A ledger is append-only, and takes only what can be answered."""
+    ledger = answering.begin(tmp_path / "ledger", trained)
+    asked(ledger, "a")
+    for parts in ({"samples": {"f": [2, 3]}}, {"samples": {"e": [4]}}, {"classes": [1, 2]}):
+        ledger.add({"clients": [], **parts}, TODAY, TODAY)
+    if "everything" in why:
+        facts = dict.fromkeys(("run", "certificate", "weights", "status", "verdict"), "x")
+        ledger._append("answer", lambda: {**facts, "requests": [1]}, None)
+    before = (ledger.path / "ledger.jsonl").read_bytes()
+    with pytest.raises(UserError, match=why):
+        ledger.add(request_, TODAY, TODAY)
+    assert (ledger.path / "ledger.jsonl").read_bytes() == before
+
+
+def test_requests_that_share_a_part_are_accepted(trained: Path, tmp_path: Path) -> None:
+    """More rows, more classes, or the whole client after a few of its rows: something is left to forget."""
+    ledger = answering.begin(tmp_path / "ledger", trained)
+    for parts in ({"samples": {"b": [1]}}, {"samples": {"b": [1, 2]}}, {"classes": [1]}, {"classes": [1, 2]}):
+        ledger.add({"clients": [], **parts}, TODAY, TODAY)
+    asked(ledger, "b")
+    ledger.withdraw(5, "a mistake")
+    asked(ledger, "b")
+    assert len(ledger.requests) == 6
+
+
+def test_what_was_forgotten_meanwhile_is_to_be_withdrawn(trained: Path, tmp_path: Path) -> None:
+    """An open request for what another answer has forgotten: of a ledger of an earlier version, or for its rows."""
+    ledger, how = answering.begin(tmp_path / "ledger", trained), answering.with_federation(federation(), "retrain")
+    ledger.add({"clients": [], "samples": {"a": [1]}}, TODAY, TODAY)
+    asked(ledger, "a")
+    dates = {"received": TODAY.isoformat(), "deadline": TODAY.isoformat()}
+    for number, clients in ((3, ["a"]), (4, ["b", "a"])):
+        content = {**dates, "number": number, "request": {"clients": clients}}
+        ledger._append("request", lambda content=content: content, None)  # type: ignore[misc]
+    facts = dict.fromkeys(("run", "certificate", "weights", "status", "verdict"), "x")
+    ledger._append("answer", lambda: {**facts, "requests": [2]}, None)
+    for number, says in (
+        (1, "request 1: all that it names was forgotten by request 2; withdraw this one: fupareto requests withdraw 1"),
+        (3, "request 3: client a was forgotten by request 2; withdraw this one: fupareto requests withdraw 3"),
+        (4, "client a was forgotten by request 2; withdraw this one, and add one for b alone: fupareto"),
+    ):
+        with pytest.raises(UserError, match=says):
+            answering.answer(ledger, [number], how)
+        ledger.withdraw(number, "forgotten by request 2")
+    assert not any(one.open for one in ledger.requests)
+
+
 def test_a_request_is_withdrawn_with_a_reason(trained: Path, tmp_path: Path) -> None:
     ledger, how = answering.begin(tmp_path / "ledger", trained), answering.with_federation(federation(), "retrain")
-    asked(ledger, "a"), asked(ledger, "b"), asked(ledger, "b")
+    asked(ledger, "a"), asked(ledger, "b")
     with pytest.raises(UserError, match="say why"):
         ledger.withdraw(2, " ")
     with pytest.raises(UserError, match="there is no request 4"):
         ledger.withdraw(4, "a mistake")
     before = ledger.head
     gone = ledger.withdraw(2, "entered twice")
+    assert asked(ledger, "b") == 3  # corrected: withdrawn, and added anew
     assert (gone.open, state(gone, TODAY)) == (False, f"withdrawn on {TODAY}")
     assert before in [entry.sha256 for entry in ledger.entries]  # nothing was taken away
     assert [one.number for one in ledger.requests if one.open] == [1, 3]
@@ -148,7 +231,7 @@ def test_a_request_is_withdrawn_with_a_reason(trained: Path, tmp_path: Path) -> 
     with pytest.raises(UserError, match="was withdrawn"):
         letters.write(ledger, 2)
     page = index.render(ledger, TODAY)
-    assert "3 requests to 6 clients: 2 open, 0 answered, 1 withdrawn" in page
+    assert "3 requests, 6 clients: 2 open, 0 answered, 1 withdrawn" in page
     assert "entered twice" in page
     assert ledger.in_force.kind == "opened"
     made = answering.answer(ledger, [1], how)
@@ -239,12 +322,18 @@ def test_entries_about_requests_that_are_not_open_are_a_flaw(trained: Path, tmp_
 
 
 def test_two_at_once(trained: Path, tmp_path: Path) -> None:
-    """Requests that are added at once get numbers of their own; answers wait for each other."""
+    """Requests that are added at once get numbers of their own, none is added twice; answers wait for each other."""
     ledger = answering.begin(tmp_path / "ledger", trained)
+
+    def add(row: int) -> None:
+        with contextlib.suppress(UserError):  # every row is asked for by two of them
+            Ledger(ledger.path).add({"clients": [], "samples": {"a": [row // 2]}}, TODAY, TODAY)
+
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: asked(Ledger(ledger.path), "a"), range(24)))
+        list(pool.map(add, range(24)))
     assert ledger.flaw() is None
-    assert [one.number for one in ledger.requests] == list(range(1, 25))
+    assert [one.number for one in ledger.requests] == list(range(1, 13))
+    assert {one.entry["request"]["samples"]["a"][0] for one in ledger.requests} == set(range(12))
     how = answering.with_federation(federation(), "retrain")
     with ledger.exclusive():
         attempts: list[Callable[[], object]] = [

@@ -132,6 +132,13 @@ def test_every_check_is_made_and_passed(story: Path) -> None:
     assert "retrained" in found["ok"]
 
 
+def test_every_model_that_is_loaded_is_named(story: Path) -> None:
+    lines = run(story, "verify", "ledger/runs/3").splitlines()
+    loaded = [line for line in lines if "can be loaded" in line]
+    assert len(loaded) == len(set(loaded)) == 2
+    assert any("retrained/unlearned: can be loaded" in line for line in loaded)
+
+
 def test_which_model_is_deployed(story: Path, tmp_path: Path) -> None:
     import safetensors.numpy
     import safetensors.torch
@@ -168,7 +175,7 @@ def test_letters_and_index(story: Path) -> None:
         record = (story / f"ledger/letters/{number}-record.html").read_text()
         assert schema.load(story / f"ledger/runs/{number}/certificate.json")["digest"] in record
     page = (story / "ledger/index.html").read_text()
-    assert "3 requests to 10 clients: 0 open, 3 answered" in page
+    assert "3 requests, 10 clients: 0 open, 3 answered" in page
     assert head(story) in page
     assert page.count("in force") == 1
 

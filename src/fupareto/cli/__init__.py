@@ -27,6 +27,7 @@ from fupareto.cli import (
     unlearn,
     verify,
 )
+from fupareto.cli.common import Command
 from fupareto.documents import check_text
 from fupareto.errors import UserError
 
@@ -38,21 +39,21 @@ app = typer.Typer(
 )
 for module in (demo, init, train, unlearn, audit, certify, attest, verify, inventory, report, compare, bench, methods):
     name = module.__name__.rpartition(".")[2]
-    app.command(name, cls=getattr(module, "Command", None))(getattr(module, name))
+    app.command(name, cls=getattr(module, "Command", Command))(getattr(module, name))
 data_app = typer.Typer(help="List data sets and download them.", no_args_is_help=True)
-data_app.command("list")(data.list_)
-data_app.command("get")(data.get)
+data_app.command("list", cls=Command)(data.list_)
+data_app.command("get", cls=Command)(data.get)
 app.add_typer(data_app, name="data")
 app.add_typer(flower.app, name="flower")
 keys_app = typer.Typer(help="Make keys that sign certificates, and show public ones.", no_args_is_help=True)
-keys_app.command("make")(keys.make)
-keys_app.command("show")(keys.show)
+keys_app.command("make", cls=Command)(keys.make)
+keys_app.command("show", cls=Command)(keys.show)
 app.add_typer(keys_app, name="keys")
 requests_app = typer.Typer(help="Keep the ledger of erasure requests, and answer them.", no_args_is_help=True)
 for command in (requests.open_, requests.add, requests.list_, requests.show, requests.withdraw, requests.answer):
-    requests_app.command(command.__name__.rstrip("_"))(command)
-requests_app.command("adopt")(requests.adopt)
-requests_app.command("letter")(requests.letter)
+    requests_app.command(command.__name__.rstrip("_"), cls=Command)(command)
+requests_app.command("adopt", cls=Command)(requests.adopt)
+requests_app.command("letter", cls=Command)(requests.letter)
 app.add_typer(requests_app, name="requests")
 
 

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import click
 import typer
-from typer.core import TyperCommand
 
 from fupareto import parse
+from fupareto.cli.common import Command as Base
 from fupareto.cli.common import FailOn, Json, Quiet, Root, TrustCode, finish, progress, say, trusting
 
 
-class Command(TyperCommand):
+class Command(Base):
     """The command, in which ``--retrain`` may stand without a number."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

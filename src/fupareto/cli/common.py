@@ -6,16 +6,23 @@ has a result that ``--fail-on`` names; 130 interrupted.
 
 import json
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
+from typer.core import TyperCommand
+
+from fupareto import parse
+from fupareto.errors import UserError
 
 if TYPE_CHECKING:
     from fupareto.experiment import Agree
+    from fupareto.federation import Request
     from fupareto.run.directory import Run
 
 Out = Annotated[Path, typer.Option(help="Run directory to write.")]
@@ -32,6 +39,11 @@ Log = Annotated[
         metavar="TRACKER", help="Log the rounds to tensorboard, mlflow or wandb, too (repeatable).", show_default="none"
     ),
 ]
+Clients = Annotated[list[str] | None, typer.Option(help="Clients to forget, e.g. 3,7 (repeatable).")]
+Samples = Annotated[
+    Path | None, typer.Option(help='Samples to forget: JSON file with row numbers by client, e.g. {"3": [0, 17]}.')
+]
+Classes = Annotated[list[str] | None, typer.Option(help="Classes to forget, e.g. 4 or 4,7 (repeatable).")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Start a run that takes longer than a day without asking.")]
 Key = Annotated[Path | None, typer.Option(envvar="FUPARETO_KEY", help="Private key that signs (fupareto keys make).")]
 Device = Annotated[str, typer.Option(help="Device on which the clients compute: cpu, or cuda (untested).")]
@@ -44,6 +56,42 @@ TrustCode = Annotated[
 
 
 CHECK_FAILED = 3  # exit code
+
+
+class Command(TyperCommand):
+    """A command that refuses an option with one value that is given twice, instead of dropping the first value.
+
+    What is dropped could be a part of an erasure request.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; raise UserError for an option that is given too often."""
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for param, count in Counter(given).items():
+            if isinstance(param, click.Option) and count > 1 and not (param.multiple or param.is_flag or param.count):
+                often = "twice" if count == 2 else f"{count} times"
+                raise UserError(f"{param.opts[0]} was given {often}; it takes one value, so give it once")
+        return super().parse_args(ctx, args)
+
+
+def requested(clients: Sequence[str] | None, samples: Path | None, classes: Sequence[str] | None) -> "Request | None":
+    """Return what is to be forgotten, as the options name it; None where they name nothing.
+
+    Args:
+        clients: Values of --clients, each a comma-separated list.
+        samples: Value of --samples.
+        classes: Values of --classes, each a comma-separated list.
+    """
+    return parse.request(_joined(clients, "--clients"), samples, _joined(classes, "--classes"))
+
+
+def _joined(values: Sequence[str] | None, option: str) -> str | None:
+    """Return several lists as one; None without any."""
+    if not values:
+        return None
+    if len(values) > 1 and not all(map(parse.listed, values)):
+        raise UserError(f"{option} was given {len(values)} times, once without a value; leave that one out")
+    return ",".join(values)
 
 
 class Results(StrEnum):

@@ -9,12 +9,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fupareto import parse
-from fupareto.cli.common import FailOn, Json, Key, Quiet, Root, fail, progress, report
+from fupareto.cli.common import (
+    Classes,
+    Clients,
+    FailOn,
+    Json,
+    Key,
+    Quiet,
+    Root,
+    Samples,
+    fail,
+    progress,
+    report,
+    requested,
+    say,
+)
 from fupareto.errors import UserError
 
 if TYPE_CHECKING:
     from fupareto.evidence import Ledger
     from fupareto.evidence.entries import Asked
+    from fupareto.federation import Request
 
 At = Annotated[Path, typer.Option("--ledger", envvar="FUPARETO_LEDGER", help="Directory of the ledger.")]
 PLACE = Path("ledger")
@@ -35,31 +50,36 @@ def open_(
 
 
 def add(
-    clients: Annotated[str | None, typer.Option(help="Clients to forget, e.g. 3,7.")] = None,
-    samples: Annotated[
-        Path | None, typer.Option(help='Samples to forget: JSON file with row numbers by client, e.g. {"3": [0, 17]}.')
-    ] = None,
-    classes: Annotated[str | None, typer.Option(help="Classes to forget, e.g. 4 or 4,7.")] = None,
+    clients: Clients = None,
+    samples: Samples = None,
+    classes: Classes = None,
     received: Annotated[str | None, typer.Option(help="Day of arrival, e.g. 2026-11-02.", show_default="today")] = None,
     deadline: Annotated[str, typer.Option(help="Days after arrival, or a date: 30d or 2026-12-02.")] = "30d",
     reference: Annotated[str, typer.Option(help="Case number, for the letter and the record.")] = "",
     gone: Annotated[bool, typer.Option("--gone", help="The clients can no longer be reached.")] = False,
     ledger: At = PLACE,
     key: Key = None,
+    root: Root = None,
     as_json: Json = False,
 ) -> None:
-    """Add a request that has arrived."""
+    """Add a request that has arrived; one that could never be answered is refused."""
     from fupareto import evidence
 
     book = evidence.Ledger.open(ledger)
-    request = parse.request(clients, samples, classes)
+    request = requested(clients, samples, classes)
     if request is None:
         raise UserError("name what is to be forgotten: --clients, --samples or --classes")
+    if gone and request.classes:
+        raise UserError("--gone is for requests that name clients, or samples of clients; leave it out, or name them")
     arrived = _date(received, "--received") if received else _today()
     who = [*request.clients, *request.samples] if gone else []
     more = {**({"reference": reference} if reference else {}), **({"gone": who} if who else {})}
     signer = evidence.signer(key) if key else None
-    asked = book.add(request.to_json(), arrived, _deadline(deadline, arrived), signer, **more)
+    due = _deadline(deadline, arrived)
+    book.check(request.to_json())
+    if request.partial:
+        _check_data(book, request, root)
+    asked = book.add(request.to_json(), arrived, due, signer, **more)
     _index(book)
     if as_json:
         typer.echo(json.dumps(asked.entry.content, indent=2))
@@ -114,7 +134,7 @@ def withdraw(
     ledger: At = PLACE,
     key: Key = None,
 ) -> None:
-    """Withdraw an open request; it stays in the ledger, with the reason. To correct one, add it anew first."""
+    """Withdraw an open request, which stays in the ledger with the reason; to correct one, then add it anew."""
     from fupareto import evidence
 
     book = evidence.Ledger.open(ledger)
@@ -210,6 +230,22 @@ def letter(
         typer.echo(f"Written: {path}")
 
 
+def _check_data(book: "Ledger", request: "Request", root: Path | None) -> None:
+    """Refuse rows and classes that the clients do not have, where their data can be had."""
+    from fupareto import answering, experiment
+    from fupareto.run.directory import Run
+
+    try:
+        place = Run.open(book.run_of(book.entries[0]))
+        clients, _ = experiment.federation(experiment.stored_experiment(place), root=root)
+        earlier = answering.forgotten(book)
+    except UserError as error:
+        say(False, f"Whether the clients have these data was not checked: {error}")
+        return
+    asked = request.after(earlier)
+    asked.sides(clients.divided(asked).ids)
+
+
 # Words and files ----------------------------------------------------------------------------------------------------
 
 
@@ -238,7 +274,14 @@ def _date(text: str, option: str) -> date:
 
 def _deadline(text: str, received: date) -> date:
     days = re.fullmatch(r"(\d{1,4})d", text)
-    return received + timedelta(days=int(days[1])) if days else _date(text, "--deadline (or 30d)")
+    if days:
+        return received + timedelta(days=int(days[1]))
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise UserError(
+            f"--deadline takes a date such as 2026-11-02 or a number of days such as 30d, not {text!r}"
+        ) from error
 
 
 def _what(asked: "Asked") -> str:

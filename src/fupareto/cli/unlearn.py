@@ -8,6 +8,7 @@ import typer
 
 from fupareto import parse
 from fupareto.cli.common import (
+    Classes,
     Device,
     FailOn,
     Json,
@@ -16,11 +17,13 @@ from fupareto.cli.common import (
     Quiet,
     Resume,
     Root,
+    Samples,
     TrustCode,
     Yes,
     agree,
     finish,
     progress,
+    requested,
     say,
     trusting,
 )
@@ -30,16 +33,15 @@ def unlearn(
     trained: Annotated[Path, typer.Argument(help="Run directory of `fupareto train`, or of an earlier request.")],
     out: Out,
     clients: Annotated[
-        str | None, typer.Option(help="Clients to forget, e.g. 3,7.", show_default="the experiment's request")
+        list[str] | None,
+        typer.Option(help="Clients to forget, e.g. 3,7 (repeatable).", show_default="the experiment's request"),
     ] = None,
-    samples: Annotated[
-        Path | None, typer.Option(help='Samples to forget: JSON file with row numbers by client, e.g. {"3": [0, 17]}.')
-    ] = None,
+    samples: Samples = None,
     group: Annotated[
         int,
         typer.Option(min=0, help="Forget at least so many samples of each client, with others of the same client."),
     ] = 0,
-    classes: Annotated[str | None, typer.Option(help="Classes to forget, e.g. 4 or 4,7.")] = None,
+    classes: Classes = None,
     sequential: Annotated[
         bool,
         typer.Option(
@@ -72,7 +74,7 @@ def unlearn(
         run = experiments.unlearn(
             trained,
             out,
-            request=parse.request(clients, samples, classes),
+            request=requested(clients, samples, classes),
             method=method,
             options=parse.nested(set_ or []),
             group=group,

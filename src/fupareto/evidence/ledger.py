@@ -22,6 +22,7 @@ from typing import Any
 
 from fupareto import documents
 from fupareto.errors import UserError
+from fupareto.evidence import asking
 from fupareto.evidence.entries import FORMAT, MODELS, PAYLOAD, Asked, Entry, flaw, requests_of
 from fupareto.evidence.keys import CLIENT, Signer
 from fupareto.evidence.reading import canonical, read, sha256
@@ -80,6 +81,12 @@ class Ledger:
         return dict(self.entries[0]["federation"])
 
     @property
+    def opened_without(self) -> dict[str, Any]:
+        """Request of the run with which the ledger was opened, if that is an unlearning; otherwise empty."""
+        path = self.run_of(self.entries[0]) / "request.json"
+        return documents.parse_object(read(path), once=False) if path.is_file() else {}
+
+    @property
     def requests(self) -> list[Asked]:
         """All requests, in the order in which they came."""
         return requests_of(self.entries)
@@ -108,11 +115,6 @@ class Ledger:
     def certificate_of(self, entry: Entry) -> Path:
         """Return the path of the certificate of an answer."""
         return self.run_of(entry) / "certificate.json"
-
-    @property
-    def forgotten(self) -> list[str]:
-        """Clients that answered requests have forgotten as wholes."""
-        return [i for asked in self.requests if asked.answer for i in asked.entry["request"].get("clients", ())]
 
     # Writing -----------------------------------------------------------------------------------------------------
 
@@ -148,7 +150,7 @@ class Ledger:
         signer: Signer | None = None,
         **more: Any,
     ) -> Asked:
-        """Add a request.
+        """Add a request; refuse one that could never be answered.
 
         Args:
             request: What is to be forgotten, in the format of request.json.
@@ -157,11 +159,18 @@ class Ledger:
             signer: Key of the operator.
             **more: ``reference`` (a case number), ``gone`` (clients that cannot be reached any more).
         """
-        self._check(request, received, deadline)
+        _check_dates(received, deadline)
         dates = {"received": received.isoformat(), "deadline": deadline.isoformat()}
-        asked = {**dates, "request": dict(request), **more}
-        made = self._append("request", lambda: {"number": len(self.requests) + 1, **asked}, signer)
-        return Asked(made)
+
+        def content() -> dict[str, Any]:
+            self.check(request)
+            return {"number": len(self.requests) + 1, **dates, "request": dict(request), **more}
+
+        return Asked(self._append("request", content, signer))
+
+    def check(self, request: Mapping[str, Any]) -> None:
+        """Refuse a request that could never be answered, as far as the ledger knows the federation."""
+        asking.check(request, self.federation["clients"], self.requests, self.opened_without)
 
     def withdraw(self, number: int, reason: str, signer: Signer | None = None) -> Asked:
         """Append that an open request is not to be answered: its requester withdrew it, or it was entered wrongly.
@@ -175,7 +184,7 @@ class Ledger:
             raise UserError("say why the request is withdrawn: --reason 'entered twice'")
 
         def closed() -> dict[str, Any]:
-            self.open_requests([number])
+            self._open([number])
             return {"number": number, "reason": reason.strip()}
 
         with self.exclusive():
@@ -183,7 +192,16 @@ class Ledger:
         return self.request(number)
 
     def open_requests(self, numbers: Sequence[int]) -> list[Asked]:
-        """Return open requests by their numbers, in order; refuse one that is answered or withdrawn."""
+        """Return open requests that are to be answered, by their numbers, in order.
+
+        One that is answered or withdrawn is refused, and so is one for what was forgotten meanwhile.
+        """
+        asked, earlier = self._open(numbers), self.requests
+        for one in asked:
+            asking.check_answerable(one, earlier)
+        return asked
+
+    def _open(self, numbers: Sequence[int]) -> list[Asked]:
         asked = [self.request(number) for number in sorted(set(numbers))]
         for one in asked:
             if not one.open:
@@ -213,25 +231,6 @@ class Ledger:
             raise UserError(f"the key {signer.name} is that of a client; a ledger is signed by an operator's key")
         if signer is None and (self.path / FILE).is_file() and self.entries[0].content.get("signature"):
             raise UserError(f"the entries of {self.path} are signed; name the key with --key, or in FUPARETO_KEY")
-
-    def _check(self, request: Mapping[str, Any], received: date, deadline: date) -> None:
-        """Refuse a request that makes no sense for this federation: it could only be withdrawn, not taken back."""
-        if not any(request.get(kind) for kind in ("clients", "samples", "classes")):
-            raise UserError("the request names nothing to forget; name clients, samples or classes")
-        if wrong := [row for rows in request.get("samples", {}).values() for row in rows if row < 0]:
-            raise UserError(f"rows of samples are numbered from 0 on; there is no row {wrong[0]}")
-        if received < datetime.now(UTC).date() - LONGEST or deadline > received + LONGEST:
-            raise UserError(f"received on {received}, due on {deadline}: more than ten years; check the dates")
-        if received > datetime.now(UTC).date() + timedelta(days=1):
-            raise UserError(f"the request cannot have been received on {received}, which is in the future")
-        if deadline < received:
-            raise UserError(f"the deadline {deadline} is before the day on which the request was received, {received}")
-        clients, left = self.federation["clients"], self.forgotten
-        for client in (*request.get("clients", ()), *request.get("samples", {})):
-            if client not in clients:
-                raise UserError(f"no client {client!r} in the federation; it has {', '.join(clients)}")
-            if client in left:
-                raise UserError(f"client {client!r} was forgotten already; see: fupareto requests list")
 
     def _append(self, kind: str, content: Callable[[], Mapping[str, Any]], signer: Signer | None) -> Entry:
         """Append an entry; its content is made while nobody else writes."""
@@ -277,3 +276,14 @@ class Ledger:
             except BlockingIOError as error:
                 raise UserError(f"another process is changing {self.path}; try again when it has ended") from error
             yield
+
+
+def _check_dates(received: date, deadline: date) -> None:
+    """Refuse dates that are mistyped: an entry could only be withdrawn, not taken back."""
+    today = datetime.now(UTC).date()
+    if received < today - LONGEST or deadline > received + LONGEST:
+        raise UserError(f"received on {received}, due on {deadline}: more than ten years; check the dates")
+    if received > today + timedelta(days=1):
+        raise UserError(f"the request cannot have been received on {received}, which is in the future")
+    if deadline < received:
+        raise UserError(f"the deadline {deadline} is before the day on which the request was received, {received}")

@@ -37,13 +37,26 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
 
 def test_what_it_says(ledger: Ledger) -> None:
     page = index.render(ledger, TODAY)
-    assert "4 requests to 4 clients: 2 open, 2 answered" in page
+    assert "4 requests, 4 clients: 2 open, 2 answered" in page
     assert "10 days overdue" in page
     assert "3 days left" in page
     assert "Request 4: past the deadline." in page
     assert "Request 1: what was forgotten has come back." in page
     assert "<script>" not in page
     assert page.index("4. all data") < page.index("3. all data") < page.index("2. all data")  # the most urgent first
+
+
+def test_one_is_not_several(tmp_path: Path) -> None:
+    facts: dict[str, Any] = {"federation": {"clients": ["a", "b"], "model": "m", "data": None}, "weights": WEIGHTS}
+    made = Ledger.create(tmp_path, tmp_path / "training", facts)
+    assert "1 entry, 0 of them signed" in index.render(made, TODAY)
+    made.add({"clients": ["a"]}, TODAY, TODAY)
+    made.answer({**dict.fromkeys(("run", "verdict", "method"), "x"), "requests": [1], "certificate": WEIGHTS,
+                 "weights": WEIGHTS, "status": "complete", "checks": None, "earlier": None})  # fmt: skip
+    page = index.render(made, TODAY)
+    assert "1 request, 2 clients: 0 open, 1 answered" in page
+    assert "by 1 model<" in page
+    assert "3 entries" in page
 
 
 @needs_browser

@@ -42,19 +42,23 @@ def render(ledger: Ledger, today: date) -> str:
     clients = ledger.federation["clients"]
     head = join(
         tag("p", f"Erasure requests · as of {today.isoformat()}", class_="eyebrow"),
-        tag("h1", f"{len(requests)} request{'' if len(requests) == 1 else 's'} to {len(clients)} clients: {counts}"),
+        tag("h1", f"{_count(len(requests), 'request')}, {_count(len(clients), 'client')}: {counts}"),
         _warnings(overdue, back),
         tag(
             "div",
             _tile("Open", len(waiting), _next(waiting, today)),
             _tile("Overdue", len(overdue), "past their deadline"),
-            _tile("Answered", len(answered), f"by {len(ledger.answers)} models"),
+            _tile("Answered", len(answered), f"by {_count(len(ledger.answers), 'model')}"),
             _tile("Come back", len(back), "measured again on later models"),
             class_="tiles",
         ),
     )
     parts = (head, _requests(ledger, requests, today), _models(ledger), _integrity(ledger))
     return document(f"Requests · {counts}", *parts)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _warnings(overdue: list[Asked], back: list[Asked]) -> Safe:
@@ -183,10 +187,11 @@ def _models(ledger: Ledger) -> Safe:
 def _integrity(ledger: Ledger) -> Safe:
     entries = ledger.entries
     signed = sum(1 for entry in entries if entry.content.get("signature"))
+    kind = "entry" if len(entries) == 1 else "entries"
     return section(
         "integrity",
         "This ledger",
-        tag("p", f"{len(entries)} entries, {signed} of them signed. Each names the one before it."),
+        tag("p", f"{len(entries)} {kind}, {signed} of them signed. Each names the one before it."),
         tag("p", "Head: ", tag("code", ledger.head, style="overflow-wrap:anywhere")),
         tag(
             "p",
