@@ -260,6 +260,17 @@ def test_rounds_in_which_nobody_trained_show_nothing() -> None:
     )
 
 
+def test_a_model_that_further_training_ruins_shows_nothing() -> None:
+    """It answers everything alike, so its mark works always or never."""
+    for worst in (0.0, 0.9):
+        found = dormancy(worst, 0.01)
+        found["models"]["unlearned"]["r_acc"] = 0.1
+        [check] = [c for c in checks(summary(), audit(dormancy=found), Thresholds()) if c.name == "lasting"]
+        assert check.result == "open"
+        assert "ruins the model" in check.text
+        assert "from 81.0% to 10.0%" in check.text
+
+
 ABOUT = {"1": {"forgotten", "lasting", "private", "alike", "removed"}, "4": {"useful", "exclusive"}}
 
 

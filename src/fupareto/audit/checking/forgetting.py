@@ -11,6 +11,7 @@ from fupareto.audit.intervals import Pair
 from fupareto.audit.thresholds import Thresholds, further_rounds, share
 from fupareto.vocabulary import RETRAINED
 
+RUINED = 0.5  # share of a model's accuracy below which further training has ruined it
 MARGIN = 0.03  # by which a mark may work more often than from a retrained model
 Rates = Mapping[str, tuple[float, int]]  # by client, with the number of tries
 NOW: Mapping[str, str] = MappingProxyType({})
@@ -36,15 +37,11 @@ def forgotten(summary: Mapping[str, Any], audit: Mapping[str, Any], missing: lis
 
 def lasting(summary: Mapping[str, Any], audit: Mapping[str, Any], missing: list[str], limits: Thresholds) -> Check:
     """Check what comes back when the retained clients train on."""
-    first, found = summary["stages"]["initial"], audit["dormancy"]
-    marked = summary["stages"][summary["final"]]["asr"] is not None
-    own = ((found or {}).get("models", {}).get(summary["final"]) or {}) if found else {}
-    idle = own.get("idle", 0)
-    if idle or not own or own["worst"] is None:
+    first, last, found = summary["stages"]["initial"], summary["stages"][summary["final"]], audit["dormancy"] or {}
+    marked = last["asr"] is not None
+    own = found.get("models", {}).get(summary["final"]) or {}
+    if text := _not_trained_on(own, last["r_acc"], found.get("rounds")):
         claim = limits.claim("lasting" if marked else "lasting-unknown")
-        text = "the retained clients did not train the model on; ask for it with --dormancy 40"
-        if idle:
-            text = f"in {idle} of {further_rounds(found['rounds'])} no retained client trained the model on"
         return Check("lasting", claim, "open", text, threshold=limits.asr if marked else limits.forget_gap)
     missing = sorted({*missing, *own.get("missing", ()), *_unmeasured(summary, own, "asr" if marked else "accuracy")})
     truth = found["models"].get(RETRAINED) or {}
@@ -58,6 +55,19 @@ def lasting(summary: Mapping[str, Any], audit: Mapping[str, Any], missing: list[
     rates = {i: (c["value"], c["samples"] or 0) for i, c in own["clients"].items()}
     when = {i: f"after {further_rounds(c.get('round', own['worst_round']))}, " for i, c in own["clients"].items()}
     return _marked("lasting", claim, rates, limit, base, when)
+
+
+def _not_trained_on(own: Mapping[str, Any], useful: float | None, rounds: Any) -> str:
+    """Return why further training says nothing of a model: it did not take place, or ruined the model."""
+    if own.get("idle"):
+        return f"in {own['idle']} of {further_rounds(rounds)} no retained client trained the model on"
+    if not own or own["worst"] is None:
+        return "the retained clients did not train the model on; ask for it with --dormancy 40"
+    after = own.get("r_acc")
+    if after is not None and useful is not None and after < RUINED * useful:
+        change = f"the accuracy of the retained clients falls from {share(useful)} to {share(after)}"
+        return f"further training at the training's rate ruins the model, so what it then knows shows nothing: {change}"
+    return ""
 
 
 def _unmeasured(summary: Mapping[str, Any], own: Mapping[str, Any], measure: str) -> set[str]:
