@@ -474,8 +474,9 @@ def lasting_models(name: str) -> dict[str, list[Stage]]:
     found = {"w0": [told(c, "initial", {}, {}) for c in first]}
     found["retrained"] = [told(c, "retrained", c["lasting"]["retraining"], {}) for c in first]
     for label in (m["label"] for m in results["methods"]):
-        mine = [c for c in runs if c["label"] == label]
-        found[label] = [told(c, c["final"], c["cost"], c["lasting"]["way"]) for c in mine]
+        if mine := [c for c in runs if c["label"] == label]:
+            few = "" if len(mine) == len(first) else f" ({len(mine)} of {len(first)} seeds)"
+            found[label + few] = [told(c, c["final"], c["cost"], c["lasting"]["way"]) for c in mine]
     return found
 
 
