@@ -61,7 +61,7 @@ def lasting(benches: dict[str, dict[str, Any]]) -> "Figure":
         for name, drawn in LINES.items():
             if line := mean_curve(told.get(name, [])):
                 axes.plot(range(len(line)), line, label=name, markevery=10, markersize=5, **drawn)
-        axes.set_title(title)
+        axes.set_title(title.replace(", ", ",\n"))
         axes.set_xlabel("further rounds")
         axes.set_xlim(0, 40)
     _shares(panels)
