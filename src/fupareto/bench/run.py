@@ -176,9 +176,9 @@ def lasting(run: Run) -> dict[str, Any]:
     """Return what an audit says of the initial, the kept and the retrained models beyond the run itself.
 
     By stage the worst ASR (or forget accuracy) within further training and its curve, R-Acc after it, the mean of slow
-    relearning, the loss attack's mean AUC, the divergence from the first retrained model in bits and the loss barrier to
-    the initial model, for retrained models ASR and R-Acc too; the way that the kept model has gone, by measure; and what
-    one retraining cost.
+    relearning, the loss attack's mean AUC, the divergence from the first retrained model in bits and the loss barrier
+    to the initial model, for retrained models ASR and R-Acc too; the way that the kept model has gone, by measure; and
+    what one retraining cost.
     """
     found, final = run.audit, run.summary["final"]
     if found is None or found.get("format") != AUDIT_FORMAT:
