@@ -12,12 +12,14 @@ if TYPE_CHECKING:
 
 
 def options(pairs: list[str], option: str = "--set") -> dict[str, Any]:
-    """Parse key=value pairs, with values as in TOML; a value that is not valid TOML is text."""
+    """Parse key=value pairs, with values as in TOML; a value that is not valid TOML is text. A key stands once."""
     options: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise UserError(f"{option} takes key=value, not {pair!r}")
+        if key in options:
+            raise UserError(f"{option} sets {key} twice; give it once")
         options[key] = _value(value, f"{option} {key}")
     return options
 
@@ -42,6 +44,8 @@ def nested(pairs: list[str], option: str = "--set") -> dict[str, Any]:
             inner = inner.setdefault(key, {})
             if not isinstance(inner, dict):
                 raise UserError(f"{option} sets both {key!r} and a key within it, {path!r}")
+        if keys[-1] in inner:
+            raise UserError(f"{option} sets both {path!r} and a key within it")
         inner[keys[-1]] = value
     return found
 

@@ -178,6 +178,8 @@ def test_own_model(mistake: Mistake, monkeypatch: pytest.MonkeyPatch, function: 
         (("--set", "recovery_lr=no"), ("recovery_lr must be a finite number or left out",)),
         (("--set", "rounds"), ("--set takes key=value, not 'rounds'",)),
         (("--set", "=3"), ("--set takes key=value",)),
+        (("--set", "rounds=3", "--set", "rounds=4"), ("--set sets rounds twice",)),
+        (("--set", "training.lr=0.1", "--set", "training=1"), ("--set sets both 'training' and a key within it",)),
         (("--resume", "--seed", "3"), ("No such option",)),
     ],
 )

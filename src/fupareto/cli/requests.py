@@ -171,7 +171,7 @@ def answer(
     how = experiment.how(
         book,
         method=method,
-        options=parse.options(set_ or []),
+        options=parse.nested(set_ or []),
         signer=evidence.signer(key) if key else None,
         host=experiment.Host(root, progress=progress(quiet)),
         retrain=retrain,
