@@ -81,7 +81,7 @@ def test_with_nothing_left_the_result_does_not_depend_on_what_is_forgotten() -> 
 
 def test_without_momentum_it_is_fine_tuning_of_the_mixture() -> None:
     spy = Spy(clients())
-    states = finished(spy, seed=3, momentum=0.0, cooldown=0.0)
+    states = finished(spy, seed=3, momentum=0.0, averaged=0.0)
     first = next(q.w for _, q in spy.asked if isinstance(q, Train))
     tuned = walk(FineTune(rounds=len(states) - 1, lr=0.3, batch_size=4), clients(), first, blobs.FORGET, seed=3)
     for a, b in zip(states[1:], tuned[1:], strict=True):
@@ -92,35 +92,49 @@ def test_without_momentum_it_is_fine_tuning_of_the_mixture() -> None:
     assert {s.phase for s in states[1:]} == {"renew"}
 
 
-def test_the_server_adds_momentum_that_grows_over_the_first_half() -> None:
+def test_the_server_adds_momentum_that_grows_and_falls_back() -> None:
     spy, engine, velocity = Spy(clients()), clients(), torch.zeros_like(blobs.trained())
-    states = finished(spy, seed=3, momentum=0.7, cooldown=0.0)
+    states = finished(spy, seed=3, momentum=0.7, averaged=0.0)
     starts = list({id(q.w): q.w for _, q in spy.asked if isinstance(q, Train)}.values())  # one model per round
     assert len(starts) == len(states) - 1 == 4
     for k, (before, state) in enumerate(zip(starts, states[1:], strict=True)):
         local = Local(0.3 * 0.999**k, 1, 4, derive(3, "round", k, "train"))
         mean = engine.train_mean(before, ("2", "3"), Loss("ce"), local).w
         assert mean is not None
-        velocity = (0.0, 0.35, 0.7, 0.7)[k] * velocity + (before - mean)
+        velocity = (0.0, 0.35, 0.35, 0.0)[k] * velocity + (before - mean)
         torch.testing.assert_close(state.w, before - velocity)
         assert state.record["lr"] == pytest.approx(local.lr)
 
 
-@given(st.integers(1, 60), st.floats(0.0, 1.0))
-def test_the_rate_falls_over_the_last_rounds_and_never_to_zero(rounds: int, cooldown: float) -> None:
-    renewal = method(training=FedAvg(rounds=rounds, lr=0.3), rounds_share=1.0, cooldown=cooldown)
-    factors = [renewal.cooled(k) for k in range(renewal.budget)]
-    assert all(1 >= early >= late > 0 for early, late in pairwise([1.0, *factors]))
-    full = [k for k, factor in enumerate(factors) if factor == 1.0]
-    assert len(full) == pytest.approx((1 - cooldown) * rounds, abs=1.001) or len(full) == rounds
-    steps = [early - late for early, late in pairwise(factors) if early < 1.0]
-    assert steps == pytest.approx([factors[-1]] * len(steps))  # a straight line that would reach 0 one round later
+@given(st.integers(1, 60), st.floats(0.0, 0.99))
+def test_momentum_rises_to_the_middle_and_the_first_and_last_rounds_have_none(rounds: int, momentum: float) -> None:
+    renewal = method(training=FedAvg(rounds=rounds, lr=0.3), rounds_share=1.0, momentum=momentum)
+    course = [renewal.momentum_in(k) for k in range(rounds)]
+    assert course == pytest.approx(course[::-1])
+    assert course[0] == course[-1] == 0
+    assert all(early <= late for early, late in pairwise(course[: (rounds + 1) // 2]))
+    assert momentum * (1 - 2 / rounds) - 1e-9 <= max(course) <= momentum
 
 
-def test_clients_train_at_the_rate_that_falls() -> None:
-    states = finished(Spy(clients()), cooldown=0.5, rounds_share=0.4)
-    shares = [s.record["lr"] / (0.3 * 0.999**k) for k, s in enumerate(states[1:])]
-    assert shares == pytest.approx([1, 1, 1, 1, 1, 0.75, 0.5, 0.25])
+def test_the_last_round_is_an_ordinary_one() -> None:
+    """So the model ends where further training at the same rate goes on."""
+    *_, before, last = finished(Spy(clients()), averaged=0.0)
+    assert torch.allclose(last.w, dataclasses.replace(TRAINING, rounds=4).step(Spy(clients()), before).w, atol=1e-6)
+
+
+@given(st.integers(0, 100))
+def test_what_is_kept_is_the_mean_of_the_last_models(percent: int) -> None:
+    """A share of them, rounded up; training itself does not change."""
+    last = finished(Spy(clients()), averaged=0.0)
+    kept = finished(Spy(clients()), averaged=percent / 100)
+    count = max(1, -(-percent * 4 // 100))
+    torch.testing.assert_close(kept[-1].w, torch.stack([state.w for state in last[-count:]]).mean(0))
+    assert all(torch.equal(a.w, b.w) for a, b in zip(kept[:-1], last[:-1], strict=True))
+
+
+def test_models_from_before_a_start_are_not_averaged() -> None:
+    states = ruined_in({1}, averaged=1.0)
+    torch.testing.assert_close(states[-1].w, (states[3].w + ruined_in({1}, averaged=0.0)[-1].w) / 2)
 
 
 def test_buffers_are_averaged_without_momentum() -> None:
@@ -133,14 +147,14 @@ def test_buffers_are_averaged_without_momentum() -> None:
     (name,) = (n for n in named if n.endswith("running_var"))
     w0 = federation.layout.flat({**named, name: 1e4 * named[name]})
     spy = Spy(federation)
-    states = walk(method(momentum=0.9, rounds_share=0.5), spy, w0, ("a",))
+    states = walk(method(momentum=0.9, rounds_share=0.5, averaged=0.0), spy, w0, ("a",))
     for before, after in pairwise(states[1:]):
         local = Local(after.record["lr"], 1, 4, derive(0, "round", before.round, "train"))
         mean = federation.train_mean(before.w, ("b", "c"), Loss("ce"), local).w
         assert mean is not None
         trainable = federation.layout.trainable
         torch.testing.assert_close(after.w[trainable:], mean[trainable:])
-        assert not torch.allclose(after.w[:trainable], mean[:trainable])
+        assert after.done or not torch.allclose(after.w[:trainable], mean[:trainable])
         assert float(federation.layout.named(after.w)[name].min()) >= 0
 
 
@@ -186,7 +200,7 @@ def test_a_training_that_diverges_starts_again_at_half_the_rate() -> None:
     assert not torch.equal(starts[2], starts[1])
 
 
-def ruined_in(rounds: set[int], absent: set[str] = frozenset()) -> list[Any]:  # type: ignore[assignment]
+def ruined_in(rounds: set[int], absent: set[str] = frozenset(), **options: Any) -> list[Any]:  # type: ignore[assignment]
     """Run renewal in which every model of some rounds has diverged, and some clients never answer."""
     states: list[Any] = []
 
@@ -198,9 +212,10 @@ def ruined_in(rounds: set[int], absent: set[str] = frozenset()) -> list[Any]:  #
         return answer
 
     spy = Spy(clients(), change=change)
-    states.append(method().init(spy, blobs.trained(), Request(blobs.FORGET)))
+    renewal = method(**options)
+    states.append(renewal.init(spy, blobs.trained(), Request(blobs.FORGET)))
     while not states[-1].done:
-        states.append(method().step(spy, states[-1]))
+        states.append(renewal.step(spy, states[-1]))
     return states
 
 
@@ -222,7 +237,7 @@ def test_momentum_grows_anew_after_a_start() -> None:
     states = ruined_in({1})
     again = states[2]
     assert again.started == 2
-    training = dataclasses.replace(TRAINING, lr=again.rate * method().cooled(2))
+    training = dataclasses.replace(TRAINING, lr=again.rate)
     plain = training.step(Spy(clients()), again)
     assert torch.allclose(states[3].w, plain.w, atol=1e-7)
 
@@ -254,7 +269,7 @@ def test_the_fresh_model_is_of_the_seed() -> None:
 
 def test_every_option_changes_the_result() -> None:
     plain = finished(Spy(clients()))[-1].w
-    changed: dict[str, Any] = {"remains": 0.9, "rounds_share": 0.1, "momentum": 0.0, "cooldown": 0.0}
+    changed: dict[str, Any] = {"remains": 0.9, "rounds_share": 0.1, "momentum": 0.0, "averaged": 0.0}
     trainings = [{"lr": 0.1}, {"decay": 0.9}, {"epochs": 2}, {"batch_size": 3}, {"rounds": 10}, {"participation": 0.5}]
     cases = [{k: v} for k, v in changed.items()]
     cases += [{"training": dataclasses.replace(TRAINING, **options)} for options in trainings]  # type: ignore[arg-type]
@@ -278,6 +293,8 @@ def test_its_training_is_that_of_the_experiment() -> None:
         {"rounds_share": 0.0},
         {"momentum": 1.0},
         {"momentum": -0.1},
+        {"averaged": 1.1},
+        {"averaged": -0.1},
         {"training": 3},
     ],
 )

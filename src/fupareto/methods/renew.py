@@ -16,15 +16,19 @@ which forgets exactly.
 Then the retained clients train as in the training of w0, for a share of its rounds, with momentum on the server (Hsu et
 al., arXiv 1909.06335): v ← μ v + (w - mean), w ← w - v. Momentum costs the clients nothing and makes the rounds worth
 more: without it, a model of a quarter of the rounds is visibly less trained than a retrained one. μ grows from 0 to
-``momentum`` over the first half of the rounds: the first steps from a young model are large, and carried on they lead
-to outputs that no retrained model has. Over the last rounds, a share ``cooldown`` of them, the rate falls to almost
-zero: with momentum and a constant rate the model is still swinging about where it is going, and is less accurate there.
-Buffers, such as running statistics, are averaged without momentum. A young model can diverge at a rate that suits an
-old one; if no client's model can be used, training starts again from the renewed model at half the rate, unless that
-was the last round.
+``momentum`` in the middle of the rounds and falls back to 0 at their end. The first steps from a young model are large,
+and carried on they lead to outputs that no retrained model has; with momentum up to the end, the model would still be
+swinging about where it is going. The last rounds are ordinary rounds at the training's rate, so further training at
+this rate goes on from where they end; a model whose rate had fallen to zero is shaken by the first further round, and
+sometimes ruined. What is kept is the mean of the models of the last rounds, a share ``averaged`` of them (Izmailov et
+al., arXiv 1803.05407): where clients' data differ much, a round's model is good for some clients and bad for others,
+and the mean is good for all. Buffers, such as running statistics, are averaged without momentum.
 
-Storage: w0 and v. Communication: one model down and one up per retained client and round. The forget clients are not
-needed, so requests of clients that are gone can be answered too.
+A young model can diverge at a rate that suits an old one; if no client's model can be used, training starts again from
+the renewed model at half the rate, unless that was the last round.
+
+Storage: w0, v and the mean. Communication: one model down and one up per retained client and round. The forget clients
+are not needed, so requests of clients that are gone can be answered too.
 """
 
 import dataclasses
@@ -49,6 +53,7 @@ class RenewState(State):
 
     w0: Tensor = field(default_factory=lambda: torch.empty(0))  # the model before renewal
     velocity: Tensor = field(default_factory=lambda: torch.empty(0))  # momentum; empty before the first round
+    mean: Tensor = field(default_factory=lambda: torch.empty(0))  # of the last rounds' models; empty before them
     rate: float = 0.0  # base rate, halved when training diverges
 
 
@@ -62,8 +67,8 @@ class Renew(Method):
 
     rounds_share: float = 0.25  # share of the training's rounds
     remains: float = 0.4  # length of what is left of a tensor, over that of its fresh part; 0: a fresh model
-    momentum: float = 0.8  # on the server, from the middle of the rounds on
-    cooldown: float = 0.6  # share of the rounds, the last ones, over which the rate falls to almost zero
+    momentum: float = 0.9  # on the server, in the middle of the rounds; it grows from 0 and falls back to 0
+    averaged: float = 0.3  # share of the rounds, the last ones, whose models are averaged; 0: the last model is kept
     training: FedAvg | None = None  # the training that made w0; None: FedAvg()
 
     def __post_init__(self) -> None:
@@ -73,8 +78,8 @@ class Renew(Method):
             raise ValueError(f"remains must not be negative, not {self.remains}")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must be at least 0 and below 1, not {self.momentum}")
-        if not 0 <= self.cooldown <= 1:
-            raise ValueError(f"cooldown must lie between 0 and 1, not {self.cooldown}")
+        if not 0 <= self.averaged <= 1:
+            raise ValueError(f"averaged must lie between 0 and 1, not {self.averaged}")
 
     @property
     def trained(self) -> FedAvg:
@@ -92,8 +97,8 @@ class Renew(Method):
         return RenewState(w=w0, forget=forget, retained=retained, seed=seed, w0=w0, rate=self.trained.lr)
 
     def rows(self, forget: int, retained: int) -> int:
-        """Count w0 and the momentum, twice while it is replaced, and what the training holds."""
-        return 3 + self.trained.rows(forget, retained)
+        """Count w0, the momentum and the mean, each twice while it is replaced, and what the training holds."""
+        return 5 + self.trained.rows(forget, retained)
 
     @property
     def local_batch(self) -> int:
@@ -107,22 +112,28 @@ class Renew(Method):
         """
         if not len(state.velocity):
             state = self._renewed(federation, state)
-        training = dataclasses.replace(self.trained, lr=state.rate * self.cooled(state.round), rounds=self.budget)
+        training = dataclasses.replace(self.trained, lr=state.rate, rounds=self.budget)
         after: Any = dataclasses.replace(training.step(federation, state), phase="renew")
         if after.record["step"] is None:
             if after.done or not diverged(after.record["missing"]):
-                return after
+                return self._averaging(after)
             again = self._renewed(federation, after)
             return dataclasses.replace(again, rate=state.rate / 2, started=after.round)
-        momentum = self.momentum * min(1.0, 2 * (state.round - state.started) / self.budget)
-        velocity = momentum * state.velocity + (state.w - after.w)
+        velocity = self.momentum_in(state.round, state.started) * state.velocity + (state.w - after.w)
         w = torch.cat([(state.w - velocity)[: federation.layout.trainable], after.w[federation.layout.trainable :]])
-        return dataclasses.replace(after, w=w, velocity=velocity)
+        return self._averaging(dataclasses.replace(after, w=w, velocity=velocity))
 
-    def cooled(self, round_: int) -> float:
-        """Return the factor of the rate in a round: 1, and over the last rounds ever less, down to one step from 0."""
-        cooling = self.cooldown * self.budget
-        return min(1.0, (self.budget - round_) / cooling) if cooling else 1.0
+    def momentum_in(self, round_: int, started: int = 0) -> float:
+        """Return the momentum of a round: it grows to the middle of all rounds, and is 0 in the first and the last."""
+        return self.momentum * 2 / self.budget * min(round_ - started, self.budget - 1 - round_)
+
+    def _averaging(self, state: Any) -> Any:
+        """Return the state after a round with its model in the mean of the last ones; at the end that mean is kept."""
+        count = state.round - max(state.started, math.floor((1 - self.averaged) * self.budget + 1e-9))
+        if count <= 0:
+            return state
+        mean = state.w if count == 1 else state.mean + (state.w - state.mean) / count
+        return dataclasses.replace(state, mean=mean, w=mean if state.done else state.w)
 
     def _renewed(self, federation: Federation, state: Any) -> Any:
         """Return the state with ``w0`` mixed with a fresh model, the same one whenever it is asked for."""

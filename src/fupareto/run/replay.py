@@ -32,7 +32,14 @@ from fupareto.run.directory import Run
 from fupareto.run.in_memory import MemoryRun
 
 KEEP = 4  # states that are kept of a run by their digest, on average
-PUBLIC = {"w", "w0", "v", "center", "velocity"}  # tensors of states that hold no answer of a forget client alone
+PUBLIC = {
+    "w",
+    "w0",
+    "v",
+    "center",
+    "velocity",
+    "mean",
+}  # tensors of states that hold no answer of a forget client alone
 NEAR = 1e-5  # largest difference of a model that was computed on another machine, or in other processes
 BITS, CLOSE, WRONG, UNKNOWN = "bits", "close", "wrong", "unknown"
 

@@ -23,9 +23,9 @@ the count of rounds without a step, after which the rate is halved.
 
 Options, the paper's literal reading and the ablations are in options.py.
 
-Storage: w0, the momentum of renewal, and two gradients per forget client during recovery. Communication per round and
-participating client: one model down and one up in renewal; later one model down, one gradient up, one direction down;
-the line search adds scalars only.
+Storage: w0, the momentum and the mean of renewal, and two gradients per forget client during recovery. Communication
+per round and participating client: one model down and one up in renewal; later one model down, one gradient up, one
+direction down; the line search adds scalars only.
 """
 
 import dataclasses
@@ -106,7 +106,8 @@ class FUPareto(FUParetoOptions):
         """Go on with improvement after the last round of renewal."""
         if not state.done:
             return state
-        return dataclasses.replace(state, done=False, rate=self.lr, started=state.round, velocity=torch.empty(0))
+        none = torch.empty(0)
+        return dataclasses.replace(state, done=False, rate=self.lr, started=state.round, velocity=none, mean=none)
 
     def _improve_renewed(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         """Take an improvement step after renewal: the retained clients' objectives fall, no forget loss returns.
