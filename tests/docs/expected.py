@@ -19,6 +19,13 @@ Stage = Mapping[str, Any]
 BOTH = ("unlearned", "recovered")
 FRONT = ("model", "w0", "FUPareto", "FUPareto without renewal", "FedOSD", "Fine-tuning", "retrained")
 LOSSES = ("Retraining", "FedOSD", "FUPareto s=3")
+SCHEDULES = {  # how renewal ends, by its name in results/tune-schedule.json
+    "cooldown": "a rate that falls to zero",
+    "mean of 40 %": "momentum, mean of the last 40 %",
+    "falling": "falling momentum",
+    "falling, mean of 30 %": "**falling momentum, mean of the last 30 %**",
+    "falling, mean of 50 %": "falling momentum, mean of the last 50 %",
+}
 PRINTED = {"initial": ("initial",), "unlearned": ("unlearn",), "recovered": ("post",)}  # our stages, the paper's words
 
 
@@ -555,19 +562,21 @@ def rates() -> Table:
     return [["starting rate", *(word for s in settings for word in (s, "rounds"))], *rows]
 
 
-def cooled() -> Table:
-    """Return R-Acc by how long renewal cools its rate down, on the seeds that have both no cooldown and the default."""
-    rows, values = load("tune-cooldown")["rows"], (0.0, 0.3, 0.6, 1.0)
-    table = [["data", "seeds", "w0", "method", *(f"cooldown {value:g}" for value in values)]]
-    for data, method in dict.fromkeys((row["data"], row["method"]) for row in rows):
-        mine = [row for row in rows if (row["data"], row["method"]) == (data, method)]
-        by_seed = {v: {row["seed"]: row["r_acc"] for row in mine if row["cooldown"] == v} for v in values}
-        if not (seeds := sorted(by_seed[0.0].keys() & by_seed[0.6].keys())):
-            continue
-        before = fmean({row["seed"]: row["initial"]["r_acc"] for row in mine if row["seed"] in seeds}.values())
-        means = [short(fmean(found[k] for k in seeds)) if {*seeds} <= {*found} else "" for found in by_seed.values()]
-        name = {"renew": "renewal alone", "fupareto": "FUPareto"}[method]
-        table.append([data, ", ".join(map(str, seeds)), short(before), name, *means])
+def scheduled() -> Table:
+    """Return what FUPareto keeps and what comes back, by how renewal ends; means over the seeds."""
+    rows = [row for row in load("tune-schedule")["rows"] if row["method"] == "fupareto"]
+    keys = ("r_acc", "r_acc_min", "later", "r_acc_later")
+    table = [["data", "seeds", "renewal ends with", "R-Acc", "worst client", "worst ASR later", "R-Acc later"]]
+    for data in dict.fromkeys(row["data"] for row in rows):
+        mine = [row for row in rows if row["data"] == data]
+        seeds = sorted({row["seed"] for row in mine})
+        before = {row["seed"]: row["initial"] for row in mine}.values()
+        w0 = [short(fmean(initial[key] for initial in before)) for key in keys[:2]]
+        table.append([data, ", ".join(map(str, seeds)), "w0", *w0, "", ""])
+        for schedule in dict.fromkeys(row["schedule"] for row in mine):
+            told = [row for row in mine if row["schedule"] == schedule]
+            assert sorted(row["seed"] for row in told) == seeds
+            table.append(["", "", SCHEDULES[schedule], *(short(fmean(row[key] for row in told)) for key in keys)])
     return table
 
 
@@ -699,7 +708,7 @@ EXPECTED: dict[str, Callable[[], Table]] = {
     **{name: partial(lasting, name) for name in LASTING if measured_there(name)},
     "rates": rates,
     "tune-lasting": tuned,
-    "tune-cooldown": cooled,
+    "tune-schedule": scheduled,
     "table1-fmnist CN=5": lambda: methods("table1-fmnist", "CN=5", False, BOTH),
     "table1-fmnist CN=1": lambda: methods("table1-fmnist", "CN=1", False, BOTH),
     "table1-gtsrb": lambda: methods("table1-gtsrb", "CN=5", True, BOTH),
