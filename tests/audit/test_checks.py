@@ -324,7 +324,7 @@ def test_a_change_of_loss_says_nothing_without_a_retrained_model() -> None:
 
 
 def test_models_that_are_told_apart_refute() -> None:
-    apart = {"auc": 1.0, "low": 0.9, "high": 1.0, "with": 8, "without": 8}
+    apart = {"auc": 1.0, "low": 0.9, "high": 1.0, "with": 8, "without": 8, "clients": {"1": {}}}
     assert results(summary(), audit(told_apart=apart))["unseen"] == "refuted"
     assert results(summary(), audit(told_apart={**apart, "low": 0.42, "high": 0.58}))["unseen"] == "shown"
     assert results(summary(), audit(told_apart={**apart, "low": 0.3}))["unseen"] == "open"
@@ -424,8 +424,65 @@ def test_a_learned_attack_below_one_half_is_chance() -> None:
     strongest = result(0.53, 0.47, 0.59, learned=False)
     [check] = [c for c in checks(summary(), attacks(low, strongest), Thresholds()) if c.name == "private"]
     assert check.value == 0.53
-    apart = {**result(0.3, 0.1, 0.5, learned=True), "with": 8, "without": 8}
+    apart = {**result(0.3, 0.1, 0.5, learned=True), "with": 8, "without": 8, "clients": {"1": {}}}
     assert results(summary(), audit(told_apart=apart))["unseen"] == "shown"
+
+
+def two(first: float | None, last: float | None) -> dict[str, Any]:
+    """Return a run that forgot a second client, with its ASR before and after."""
+    run = summary(forget=["1", "2"])
+    for name, asr in (("initial", first), ("unlearned", last)):
+        run["stages"][name]["clients"]["2"] = {**client(0.9, 4000, asr, 4000), "side": "forget"}
+    return run
+
+
+def of_two(**changes: Any) -> dict[str, Any]:
+    """Return an audit in which both clients were attacked, and measured after further training."""
+    found = audit(**changes)
+    found["membership"]["unlearned"]["clients"]["2"] = found["membership"]["unlearned"]["clients"]["1"]
+    for curve in found["dormancy"]["models"].values():
+        curve["clients"]["2"] = curve["clients"]["1"]
+    return found
+
+
+def test_a_client_that_nobody_attacked_is_not_called_private() -> None:
+    run, found = two(0.8, 0.01), of_two()
+    assert results(run, found)["private"] == "shown"
+    told = {**result(0.5, 0.45, 0.55), "with": 8, "without": 8, "clients": {"1": {}}}
+    del found["membership"]["unlearned"]["clients"]["2"]
+    made = {check.name: check for check in checks(run, {**found, "told_apart": told}, Thresholds())}
+    assert {made[name].result for name in ("private", "unseen")} == {"open"}
+    assert "2 was not attacked" in made["private"].text
+    found["membership"]["unlearned"]["clients"]["1"] = {"attacks": {"confidence": result(0.9, 0.85, 0.95)}}
+    assert results(run, found)["private"] == "refuted"
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "words"), [(None, None, "2 carries no mark"), (0.01, 0.0, "never learnt the mark of client 2")]
+)
+def test_a_mark_shows_nothing_of_a_client_without_one(first: float | None, last: float | None, words: str) -> None:
+    assert {results(two(0.8, 0.01), of_two())[name] for name in ("forgotten", "lasting")} == {"shown"}
+    made = {check.name: check for check in checks(two(first, last), of_two(), Thresholds())}
+    for name in ("forgotten", "lasting"):
+        assert made[name].result == "open"
+        assert words in made[name].text
+
+
+def test_a_retrained_model_that_further_training_ruins_is_no_measure() -> None:
+    found = dormancy(0.6, 1.0)
+    assert results(summary(), audit(dormancy=found))["lasting"] == "shown"  # as often as from a retrained model
+    found["models"]["retrained"]["r_acc"] = 0.1
+    assert results(summary(), audit(dormancy=found))["lasting"] == "refuted"
+
+
+def test_who_did_not_measure_the_retrained_model_leaves_the_comparison_open() -> None:
+    run = without_mark(two(0.8, 0.8))
+    found = of_two(dormancy=dormancy(0.7, 0.69, measure="forget_acc"))
+    found["truth"]["retrained"] = stage(None, 0.8, 0.7)
+    made = results(run, found)
+    assert made["unknown"] == "open"
+    del found["dormancy"]["models"]["retrained"]["clients"]["2"]
+    assert results(run, found)["lasting"] == "open"
 
 
 def test_chance_alone_seldom_refutes_many_attacks() -> None:

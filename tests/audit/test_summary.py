@@ -98,7 +98,7 @@ def test_cost_and_phases_are_counted() -> None:
 
 
 def stage(asr: float | None, r_acc: float | None, forget_acc: float | None = 0.9) -> dict[str, Any]:
-    return {"asr": asr, "r_acc": r_acc, "forget_acc": forget_acc, "distance": 1.0}
+    return {"asr": asr, "r_acc": r_acc, "forget_acc": forget_acc, "distance": 1.0, "clients": {}}
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,14 @@ def test_verdict_claims_nothing_of_who_was_not_heard() -> None:
     assert "Not verified for 3, 7" in text
     for word in (" 0.0%", "has forgotten", "is forgotten", "are forgotten", "erased"):
         assert word not in text
+
+
+def test_verdict_says_whose_backdoor_it_is() -> None:
+    clients = {"3": {"asr": 0.0}, "7": {"asr": None}}
+    measured = {"initial": stage(0.8, 0.9), "unlearned": {**stage(0.0, 0.9), "clients": clients}}
+    text = summary.verdict(measured, ["3", "7"], "unlearned", [])
+    assert "The backdoor of client 3 works in 0.0% of all tries" in text
+    assert "nothing of client 7" in text
 
 
 @pytest.mark.parametrize("missing", [{}, {"c": "gone"}, {"a": "gone"}, {"a": "gone", "b": "gone"}])

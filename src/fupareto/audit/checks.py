@@ -22,11 +22,12 @@ def checks(summary: Mapping[str, Any], audit: Mapping[str, Any], limits: Thresho
         forgetting.lasting(summary, audit, missing[True], limits),
         heard(retained.useful(first, last, limits), missing[False]),
         retained.exclusive(audit["exclusivity"]["clients"], missing[False], limits),
-        heard(membership.private(audit["membership"].get(final, {}), limits), missing[True]),
+        heard(membership.private(audit["membership"].get(final, {}), summary["forget"], limits), missing[True]),
         truth.alike(audit, final, missing[True], limits),
         truth.removed(audit, final, missing[True], limits),
     ]
-    return [*found, membership.apart(audit["told_apart"], limits)] if audit["told_apart"] else found
+    told_apart = audit["told_apart"]
+    return [*found, membership.apart(told_apart, summary["forget"], limits)] if told_apart else found
 
 
 def verdict(headline: str, found: Sequence[Check]) -> dict[str, Any]:

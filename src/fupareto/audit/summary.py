@@ -140,24 +140,30 @@ def verdict(
     """Say in plain words what was measured, and no more; ``part`` names the data when it is not whole clients."""
     first, last = stages["initial"], stages[final]
     heard = [i for i in forget if i not in unheard] or list(forget)  # the numbers are theirs alone
-    who = ("client " if len(heard) == 1 else "clients ") + " and ".join(
-        filter(None, [", ".join(heard[:-1]), heard[-1]])
-    )
+    marked = [i for i in heard if last["clients"].get(i, {}).get("asr") is not None] or heard
+    unmarked = [i for i in heard if i not in marked]
 
     def before(key: str) -> str:
         return "" if final == "initial" else f", {_percent(first[key])} before"
 
     if last["asr"] is not None:
-        text = f"The backdoor of {who} works in {_percent(last['asr'])} of all tries{before('asr')}."
+        text = f"The backdoor of {_named(marked)} works in {_percent(last['asr'])} of all tries{before('asr')}."
+        text += f" That says nothing of {_named(unmarked)}, without a backdoor." if unmarked else ""
     else:
-        right = _percent(last["forget_acc"])
-        text = f"The model is right on {right} of the {part or f'training samples of {who}'}{before('forget_acc')}."
+        data = part or f"training samples of {_named(heard)}"
+        text = f"The model is right on {_percent(last['forget_acc'])} of the {data}{before('forget_acc')}."
     text += f" Retained clients have an accuracy of {_percent(last['r_acc'])}{before('r_acc')}."
     if final == "unlearned" and "recovered" in stages:
         text += " Recovery did not improve on the unlearned model, so the unlearned one is kept."
     if unheard:
         text += f" Not verified for {', '.join(unheard)}: no answer when the model was measured."
     return text if final == "initial" else with_tally(text, None)
+
+
+def _named(clients: Sequence[str]) -> str:
+    *most, last = clients
+    names = " and ".join(filter(None, [", ".join(most), last]))
+    return f"{'clients' if most else 'client'} {names}"
 
 
 def _percent(value: float | None) -> str:

@@ -22,8 +22,8 @@ MEASURES = (
         "asr",
         "Attack success rate (ASR)",
         "lower is better",
-        "Each forget client put a pattern, a backdoor, into its data. ASR is how often the pattern "
-        "still fools the model: high means that the client is remembered, near zero that it is forgotten.",
+        "Forget clients put a pattern, a backdoor, into their data. ASR is how often the pattern "
+        "still fools the model: high means that they are remembered, near zero that they are forgotten.",
     ),
     Measure("asr_max", "Worst client’s ASR", "lower is better", "The ASR of the client remembered best."),
     Measure(

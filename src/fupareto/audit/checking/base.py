@@ -70,9 +70,14 @@ def unheard(clients: Sequence[str]) -> str:
 
 def heard(check: Check, missing: Sequence[str]) -> Check:
     """Leave a check open that would be shown, where somebody whom its claim is about did not answer."""
-    if not missing or check.result != "shown":
+    return undecided(check, unheard(missing) if missing else "")
+
+
+def undecided(check: Check, why: str) -> Check:
+    """Leave a check open that would be shown, where there is a reason why it shows nothing of some client."""
+    if not why or check.result != "shown":
         return check
-    return dataclasses.replace(check, result="open", text=f"{check.text}; {unheard(missing)}")
+    return dataclasses.replace(check, result="open", text=f"{check.text}; {why}")
 
 
 def few(result: str, what: str = "samples") -> str:

@@ -1,11 +1,11 @@
 """Checks of forgetting: what the kept model still knows, and what it knows after further training."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from fupareto.audit import intervals
-from fupareto.audit.checking.base import Check, at_most, few, mean, signed, span, together, unheard
+from fupareto.audit.checking.base import Check, at_most, few, mean, signed, span, together, undecided, unheard
 from fupareto.audit.exclusivity import compared
 from fupareto.audit.intervals import Pair
 from fupareto.audit.thresholds import Thresholds, further_rounds, share
@@ -32,7 +32,7 @@ def forgotten(summary: Mapping[str, Any], audit: Mapping[str, Any], missing: lis
         for i, c in last["clients"].items()
         if c["side"] == "forget" and c["asr"] is not None
     }
-    return _marked("forgotten", claim, rates, limit, own)
+    return undecided(_marked("forgotten", claim, rates, limit, own), _unmarked(summary, limits))
 
 
 def lasting(summary: Mapping[str, Any], audit: Mapping[str, Any], missing: list[str], limits: Thresholds) -> Check:
@@ -44,7 +44,7 @@ def lasting(summary: Mapping[str, Any], audit: Mapping[str, Any], missing: list[
         claim = limits.claim("lasting" if marked else "lasting-unknown")
         return Check("lasting", claim, "open", text, threshold=limits.asr if marked else limits.forget_gap)
     missing = sorted({*missing, *own.get("missing", ()), *_unmeasured(summary, own, "asr" if marked else "accuracy")})
-    truth = found["models"].get(RETRAINED) or {}
+    truth = _survivor(audit, found)
     if not marked:
         return _known_later(own, truth, missing, limits, found["rounds"])
     base = max((c["value"] for c in truth.get("clients", {}).values()), default=None)
@@ -54,7 +54,24 @@ def lasting(summary: Mapping[str, Any], audit: Mapping[str, Any], missing: list[
         return Check("lasting", claim, "open", doubt, own["worst"], limit)
     rates = {i: (c["value"], c["samples"] or 0) for i, c in own["clients"].items()}
     when = {i: f"after {further_rounds(c.get('round', own['worst_round']))}, " for i, c in own["clients"].items()}
-    return _marked("lasting", claim, rates, limit, base, when)
+    return undecided(_marked("lasting", claim, rates, limit, base, when), _unmarked(summary, limits))
+
+
+def _survivor(audit: Mapping[str, Any], found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the curve of the retrained model; empty where there is none, or further training has ruined it."""
+    own = found["models"].get(RETRAINED) or {}
+    useful = ((audit["truth"] or {}).get(RETRAINED) or {}).get("r_acc")
+    return {} if _not_trained_on(own, useful, found["rounds"]) else own
+
+
+def _unmarked(summary: Mapping[str, Any], limits: Thresholds) -> str:
+    """Return of which forget clients a mark says nothing, since they have none or it was never learnt."""
+    stages = summary["stages"]
+    last, first = stages[summary["final"]]["clients"], stages["initial"]["clients"]
+    none = [i for i in summary["forget"] if i in last and last[i]["asr"] is None]
+    weak = [i for i in summary["forget"] if i in first and (first[i]["asr"] or 0.0) <= limits.asr and i not in none]
+    said = [f"client {i} carries no mark" for i in none]
+    return "; ".join(said + [f"the initial model never learnt the mark of client {i}" for i in weak])
 
 
 def _not_trained_on(own: Mapping[str, Any], useful: float | None, rounds: Any) -> str:
@@ -109,7 +126,8 @@ def _marked(
 def _known(last: Mapping[str, Any], audit: Mapping[str, Any], missing: list[str], limits: Thresholds) -> Check:
     """Check accuracy on the forgotten data where there is no mark: against a model that never saw them."""
     pairs = compared(audit["truth"][RETRAINED], last, "forget") if audit["truth"] else {}
-    return _gap("unknown", limits.claim("unknown"), pairs, missing, limits)
+    measured = [i for i, c in last["clients"].items() if c["side"] == "forget"]
+    return _gap("unknown", limits.claim("unknown"), pairs, _lacking(missing, measured, pairs), limits)
 
 
 def _known_later(
@@ -122,7 +140,13 @@ def _known_later(
         for i, c in own["clients"].items()
         if i in other
     }
-    return _gap("lasting", limits.claim("lasting-unknown", rounds=rounds), pairs, missing, limits)
+    claim = limits.claim("lasting-unknown", rounds=rounds)
+    return _gap("lasting", claim, pairs, _lacking(missing, own["clients"], pairs), limits)
+
+
+def _lacking(missing: list[str], measured: Iterable[str], pairs: Mapping[str, Pair]) -> list[str]:
+    """Return who is missing in the run, or measured this model but not the one that it is compared with."""
+    return sorted({*missing, *(set(measured) - set(pairs) if pairs else ())})
 
 
 def _gap(name: str, claim: str, pairs: Mapping[str, Pair], missing: list[str], limits: Thresholds) -> Check:

@@ -4,14 +4,14 @@ Where there is a retrained model an attack is read against the same attack on it
 never saw a client gives away of it, because its samples are easier or harder than others, is no trace of training.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fupareto.audit import intervals
 from fupareto.audit.attacks.delta import NAME as DELTA
 from fupareto.audit.attacks.roc import at_level
-from fupareto.audit.checking.base import Check, at_least, at_most, few, together
+from fupareto.audit.checking.base import Check, at_least, at_most, few, together, undecided
 from fupareto.audit.thresholds import Thresholds
 
 
@@ -28,8 +28,14 @@ class _Judged:
     against: float | None  # AUC on a retrained model
 
 
-def private(stage: Mapping[str, Any], limits: Thresholds) -> Check:
-    """Check every attack on every client, by intervals that hold for all of them together."""
+def private(stage: Mapping[str, Any], forget: Sequence[str], limits: Thresholds) -> Check:
+    """Check every attack on every client, by intervals that hold for all of them together.
+
+    Args:
+        stage: The attacks on a model, as audit.json has them.
+        forget: The forget clients; one that was not attacked leaves the check open.
+        limits: The thresholds.
+    """
     found = [
         (i, attack, result)
         for i, client in stage.get("clients", {}).items()
@@ -50,7 +56,14 @@ def private(stage: Mapping[str, Any], limits: Thresholds) -> Check:
     else:
         text += f"{worst.against + worst.value:.3f}, {worst.value:+.3f} from a retrained model's "
         text += f"({worst.ends[0]:+.3f} to {worst.ends[1]:+.3f})"
-    return Check("private", claim, result, text + few(result), worst.value, limits.leak, *worst.ends)
+    check = Check("private", claim, result, text + few(result), worst.value, limits.leak, *worst.ends)
+    return undecided(check, _not_attacked(forget, stage["clients"]))
+
+
+def _not_attacked(forget: Sequence[str], attacked: Mapping[str, Any]) -> str:
+    """Return which clients were not attacked, and why that can be; empty if all were."""
+    others = [i for i in forget if i not in attacked]
+    return f"{', '.join(others)} was not attacked, for want of an answer or of held-out data" if others else ""
 
 
 def _judge(i: str, attack: str, found: Mapping[str, Any], level: float, leak: float) -> _Judged:
@@ -81,10 +94,11 @@ def _leaks(found: Mapping[str, Any], level: float, leak: float) -> tuple[str, in
     return together([result, other]), ends, abs(above)
 
 
-def apart(found: Mapping[str, Any], limits: Thresholds) -> Check:
-    """Check that models that forgot cannot be told from models that never saw the clients."""
+def apart(found: Mapping[str, Any], forget: Sequence[str], limits: Thresholds) -> Check:
+    """Check that models that forgot cannot be told from models that never saw the clients, all of them."""
     result, ends, _ = _leaks(found, intervals.LEVEL, limits.leak)
     text = f"over {found['with']} and {found['without']} shadow models they are told apart with an AUC of "
     text += f"{found['auc']:.3f} ({ends[0]:.3f} to {ends[1]:.3f})"
     text += "; there are too few models to say more" if result == "open" else ""
-    return Check("unseen", limits.claim("unseen"), result, text, found["auc"], limits.leak, *ends)
+    check = Check("unseen", limits.claim("unseen"), result, text, found["auc"], limits.leak, *ends)
+    return undecided(check, _not_attacked(forget, found.get("clients", {})))
