@@ -5,8 +5,10 @@ The same for runs from experiment files, from Python and over Flower.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from types import NoneType
+from typing import Any, get_args
 
 from fupareto import evidence, parse
 from fupareto.errors import UserError
@@ -16,7 +18,7 @@ from fupareto.federation import Federation
 from fupareto.federation.questions import Attest, Attested, Question
 from fupareto.federation.recording import WithHistory
 from fupareto.federation.request import VIRTUAL
-from fupareto.methods.registry import find
+from fupareto.methods.registry import find, kind
 from fupareto.result import Result
 from fupareto.run import replay as replaying
 from fupareto.run.directory import Run
@@ -78,6 +80,9 @@ def replayed(place: Run, federation: Federation, rounds: str) -> list[Finding]:
     name = settings.pop("name")
     if "method" in settings:  # a sequential run packs the states of its method
         return [Finding(NOT_CHECKED, "method", "A run that forgot clients one after the other is not replayable.")]
+    if other := _other_options(name, settings):
+        text = f"The run was made by a version in which {name} had other options ({other}), so it is not replayable."
+        return [Finding(NOT_CHECKED, "method", text)]
     trained = trained_of(place)
     history = None if trained is None else history_of(Run.open(trained))
     federation = federation if history is None else WithHistory(federation, history)
@@ -85,6 +90,13 @@ def replayed(place: Run, federation: Federation, rounds: str) -> list[Finding]:
     if not found:
         return [Finding(NOT_CHECKED, "method", "No round's state was kept, so none is replayable.")]
     return [Finding(LEVELS[one.result], f"round.{one.round}", f"Round {one.round}: {one.text}.") for one in found]
+
+
+def _other_options(name: str, stored: Mapping[str, Any]) -> str:
+    """Return the options that either a run's configuration or the method of this version does not have."""
+    known = {f.name: get_args(f.type) for f in fields(kind(name))}
+    differing = known.keys() ^ stored.keys()
+    return ", ".join(sorted(key for key in differing if NoneType not in known.get(key, ())))  # None is not stored
 
 
 def receipts(

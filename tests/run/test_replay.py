@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import fupareto
+from fupareto.evidence import NOT_CHECKED, OK
 from fupareto.federation import Federation, Request
 from fupareto.federation.wrappers import Without
 from fupareto.methods import FedAvg, FUPareto, Method
@@ -16,6 +17,7 @@ from fupareto.methods.fedosd import FedOSD
 from fupareto.methods.mode import MoDe
 from fupareto.run import replay
 from fupareto.run.directory import Run
+from fupareto.verification import replayed
 from methods import blobs
 from presets import guard
 
@@ -146,3 +148,17 @@ def test_the_digest_is_of_the_model_and_the_values() -> None:
     assert replay.digest(state) == replay.digest(dataclasses.replace(state, record={"lr": 1.0}))
     assert replay.digest(state) != replay.digest(dataclasses.replace(state, started=1))
     assert replay.digest(state) != replay.digest(dataclasses.replace(state, w=torch.ones(3)))
+
+
+def test_a_run_of_a_version_with_other_options_is_not_called_forged(
+    runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Renewal had other constants before they were options: nothing can be said of such a run."""
+    run, federation = runs["renewing"], blobs.federation().divided(FORGET)
+    assert {found.level for found in replayed(run, federation, "all")} == {OK}
+    old = {key: value for key, value in run.config["method"].items() if not key.startswith("renewal_")}
+    config = {**run.config, "method": old}
+    monkeypatch.setattr(Run, "config", property(lambda self: config))
+    [finding] = replayed(run, federation, "all")
+    assert finding.level == NOT_CHECKED
+    assert "renewal_averaged, renewal_momentum, renewal_remains" in finding.text

@@ -14,8 +14,9 @@ from torch import Tensor
 from fupareto.federation.contract import Federation
 from fupareto.federation.request import Request
 from fupareto.methods import FedAvg, FUPareto
-from fupareto.methods.fupareto.options import WITHOUT_RENEWAL
+from fupareto.methods.fupareto.options import OF_RENEWAL, WITHOUT_RENEWAL
 from fupareto.methods.registry import find
+from fupareto.methods.renew import Renew
 from fupareto.tasks.losses import Loss
 from presets import guard
 
@@ -49,6 +50,9 @@ UNGUIDED: dict[str, Any] = {"guidance": "off", "expansion_guidance": "off", "for
 # option, another value, the problem that shows it, and what else must be set for it to matter
 CASES: list[tuple[str, Any, Callable[[], Problem], dict[str, Any]]] = [
     ("renewal", 0.5, network, {"training": SHORT}),
+    ("renewal_remains", 0.9, network, {"renewal": 0.5, "training": SHORT}),
+    ("renewal_momentum", 0.0, network, {"renewal": 1.0, "training": SHORT}),
+    ("renewal_averaged", 1.0, network, {"renewal": 1.0, "training": SHORT}),
     ("training", dataclasses.replace(SHORT, lr=0.1), network, {"renewal": 0.5, "training": SHORT}),
     ("rates", "follow", network, {}),
     ("rounds", 3, network, {}),
@@ -191,3 +195,19 @@ def test_options_without_effect_after_renewal_are_refused_with_it(name: str) -> 
     with pytest.raises(ValueError, match=rf"{name} has no effect after renewal; set renewal=0 with it"):
         FUPareto(**{name: changed})
     FUPareto(**{name: changed, "renewal": 0.0})
+
+
+@pytest.mark.parametrize("name", OF_RENEWAL)
+def test_options_of_renewal_are_refused_without_it(name: str) -> None:
+    changed = next(value for option, value, *_ in CASES if option == name)
+    with pytest.raises(ValueError, match=rf"{name} has no effect without renewal"):
+        FUPareto(**{name: changed, "renewal": 0.0})
+    assert getattr(FUPareto(**{name: changed}).renew, name.removeprefix("renewal_")) == changed
+
+
+def test_options_of_renewal_have_its_defaults_and_limits() -> None:
+    assert FUPareto().renew == Renew()
+    wrong: list[dict[str, Any]] = [{"renewal_remains": -0.1}, {"renewal_momentum": 1.0}, {"renewal_averaged": 1.1}]
+    for options in wrong:
+        with pytest.raises(ValueError, match=next(iter(options)).removeprefix("renewal_")):
+            FUPareto(**options)

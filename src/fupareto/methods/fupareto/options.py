@@ -62,6 +62,9 @@ WITHOUT_RENEWAL = (  # options of what does not happen after renewal
 )
 
 
+OF_RENEWAL = ("renewal_remains", "renewal_momentum", "renewal_averaged")
+
+
 @dataclass(frozen=True)
 class FUParetoOptions(Method):
     """Hyper-parameters of FUPareto."""
@@ -70,6 +73,9 @@ class FUParetoOptions(Method):
     from_training: ClassVar[tuple[str, ...]] = ("batch_size", "training")
 
     renewal: float = 0.25  # share of the training's rounds for which the renewed model is trained first; 0: no renewal
+    renewal_remains: float = 0.4  # of w0 after the mixture; this and the next two as in renew.py
+    renewal_momentum: float = 0.9  # on the server, in the middle of renewal
+    renewal_averaged: float = 0.3  # share of renewal's rounds, the last ones, whose models are averaged
     rounds: int = 10  # of improvement and expansion
     recovery_rounds: int = 0
     lr: float = 0.02  # eta_0, the middle of the search range
@@ -119,8 +125,11 @@ class FUParetoOptions(Method):
             raise ValueError(f"forgotten_loss must not be negative, not {self.forgotten_loss}")
         if not 0 < self.beta < 1:
             raise ValueError(f"beta must lie between 0 and 1, not {self.beta}")
-        if self.renewal and (idle := [name for name in WITHOUT_RENEWAL if getattr(self, name) != _default(name)]):
-            raise ValueError(f"{', '.join(idle)} has no effect after renewal; set renewal=0 with it")
+        without, when = (
+            (WITHOUT_RENEWAL, "after renewal; set renewal=0 with it") if self.renew else (OF_RENEWAL, "without renewal")
+        )
+        if idle := [name for name in without if getattr(self, name) != _default(name)]:
+            raise ValueError(f"{', '.join(idle)} has no effect {when}")
         decaying(self.rounds, self.decay, lr=self.lr)
         if self.recovery_rounds:
             decaying(self.budget, self.decay, recovery_lr=self.recovery_rate)
@@ -128,7 +137,8 @@ class FUParetoOptions(Method):
     @property
     def renew(self) -> Renew | None:
         """Renewal, the first phase; None without it."""
-        return Renew(rounds_share=self.renewal, training=self.training) if self.renewal else None
+        mixture = (self.renewal_remains, self.renewal_momentum, self.renewal_averaged)
+        return Renew(self.renewal, *mixture, self.training) if self.renewal else None
 
     @property
     def renewal_rounds(self) -> int:
