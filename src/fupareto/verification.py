@@ -22,7 +22,7 @@ from fupareto.methods.registry import find, kind
 from fupareto.result import Result
 from fupareto.run import replay as replaying
 from fupareto.run.directory import Run
-from fupareto.run.start import history_of, trained_of
+from fupareto.run.start import history_of, trained_of, training_of
 
 SIGNED = "signed"
 LEVELS = {replaying.BITS: OK, replaying.CLOSE: OK, replaying.WRONG: FAILED, replaying.UNKNOWN: NOT_CHECKED}
@@ -53,7 +53,8 @@ def verify(
         return evidence.verify(path / "certificate.json", tolerance=tolerance, against=against)
     result = Result.load(federation, path)
     held = evidence.load(path / "certificate.json")["audit"] or {}
-    rounds = (held.get("dormancy") or {}).get("rounds", 0)
+    known = training_of(result.place) is not None  # else the model cannot be trained on
+    rounds = (held.get("dormancy") or {}).get("rounds", 0) if known else 0
     again = result.remeasure(thresholds=held.get("thresholds"), dormancy=rounds)
     if replay:
         against = replace(against, replayed=replayed(Run.open(path), result.outcome.federation, replay))

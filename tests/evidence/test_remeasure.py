@@ -98,6 +98,32 @@ def test_what_only_one_of_them_has(certificate: dict[str, Any]) -> None:
     assert len(compare({**certificate, "audit": None}, certificate["summary"])) == 1
 
 
+@pytest.mark.parametrize(
+    ("certified", "again", "words"),
+    [
+        ({"tier": 2}, {}, "the attacks of tier 2"),
+        (
+            {"stages": ["initial", "recovered", "retrained"]},
+            {"stages": ["initial", "recovered"]},
+            "the retrained model",
+        ),
+        ({"dormancy": {"rounds": 40}}, {"dormancy": None}, "further training"),
+    ],
+)
+def test_an_audit_that_is_repeated_in_part_does_not_contradict(
+    certificate: dict[str, Any], certified: dict[str, Any], again: dict[str, Any], words: str
+) -> None:
+    """Checks that were decided by what is missing now may come out otherwise; numbers that were measured may not."""
+    held = {**certificate, "audit": {**AUDIT, **certified}}
+    audit = changed({**AUDIT, **again}, "verdict.checks.0.result", "refuted")
+    found = compare(held, {**certificate["summary"], "checks": {"shown": 9}}, audit)
+    assert not [f for f in found if f.level == FAILED]
+    assert words in found[-1].text
+    assert (found[-1].level, found[-1].about) == (NOT_CHECKED, "audit.verdict")
+    other = changed(audit, "membership.recovered.mean.confidence.auc", 0.9)
+    assert FAILED in {f.level for f in compare(held, certificate["summary"], other)}
+
+
 @pytest.mark.parametrize("tolerance", [-0.1, float("nan"), float("inf")])
 def test_tolerance(certificate: dict[str, Any], tolerance: float) -> None:
     with pytest.raises(UserError, match="tolerance must be a number from 0 on"):

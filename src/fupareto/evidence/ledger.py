@@ -281,7 +281,7 @@ class Ledger:
 def _check_dates(received: date, deadline: date) -> None:
     """Refuse dates that are mistyped: an entry could only be withdrawn, not taken back."""
     today = datetime.now(UTC).date()
-    if received < today - LONGEST or deadline > received + LONGEST:
+    if today - received > LONGEST or deadline - received > LONGEST:
         raise UserError(f"received on {received}, due on {deadline}: more than ten years; check the dates")
     if received > today + timedelta(days=1):
         raise UserError(f"the request cannot have been received on {received}, which is in the future")

@@ -9,6 +9,7 @@ from fupareto.errors import UserError
 from fupareto.evidence.findings import FAILED, NOT_CHECKED, OK, Finding, pairs
 
 TOLERANCE = 0.005
+WHOLE = {"tier", "stages", "way", "verdict"}  # parts of an audit that depend on all that it measured
 UNSTABLE = {"created", "seconds", "versions", "text"}  # differ whenever, and wherever, an audit is made
 
 
@@ -30,10 +31,25 @@ def compare(
     if held is not None and audit is not None and held.get("format") != audit.get("format"):
         both = _measured(certificate["summary"]), _measured(summary)
         return [*_compare("summary", both[0], both[1], tolerance), _other(held, audit)]
+    if held is not None and audit is not None and (less := _less(held, audit)):
+        kept = [{key: value for key, value in one.items() if key not in WHOLE} for one in (held, audit)]
+        both = _measured(certificate["summary"]), _measured(summary)
+        return [*_compare("summary", *both, tolerance), *_compare("audit", *kept, tolerance), less]
     found = _compare("summary", certificate["summary"], summary, tolerance)
     if held is not None or audit is not None:
         found += _compare("audit", certificate["audit"], audit, tolerance)
     return found
+
+
+def _less(held: Mapping[str, Any], audit: Mapping[str, Any]) -> Finding | None:
+    """Say of which certified parts an audit was made again without, so that its checks cannot be compared."""
+    told = [f"the attacks of tier {held['tier']}"] if held.get("tier", 1) > audit.get("tier", 1) else []
+    told += [f"the {stage} model" for stage in held.get("stages", ()) if stage not in audit.get("stages", ())]
+    told += ["further training"] if held.get("dormancy") and not audit.get("dormancy") else []
+    if not told:
+        return None
+    text = f"The checks were not made again: the audit was repeated without {', '.join(told)}."
+    return Finding(NOT_CHECKED, "audit.verdict", text)
 
 
 def _measured(summary: Mapping[str, Any]) -> dict[str, Any]:
