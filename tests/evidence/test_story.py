@@ -167,7 +167,7 @@ def test_which_model_is_deployed(story: Path, tmp_path: Path) -> None:
 
 
 def test_letters_and_index(story: Path) -> None:
-    for number, words in ((1, "could not be measured any more"), (2, "6 training samples of client 3"), (3, "case 12")):
+    for number, words in ((1, "not all of them could be"), (2, "6 training samples of client 3"), (3, "case 12")):
         letter = (story / f"ledger/letters/{number}-letter.html").read_text()
         assert words in letter
         assert "We do not claim" in letter

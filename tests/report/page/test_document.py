@@ -241,6 +241,15 @@ def test_an_unfinished_run_says_so(summary: Any, rounds: Any, config: Any) -> No
     assert "not complete" not in render(summary, rounds, config)
     summary["status"] = "running"
     assert "The run is not complete" in render(summary, rounds, config)
+    summary["status"] = "unverified"
+    for silent, words in (
+        (summary["forget"][0], "did not measure every model, so nothing is claimed"),
+        ("some retained client", "some retained client never gave a usable answer"),
+    ):
+        summary["missing"] = {silent: "timed out"}
+        text = render(summary, rounds, config)
+        assert words in text
+        assert "not complete" not in text
 
 
 @pytest.mark.usefixtures("no_drawing")

@@ -137,12 +137,13 @@ def _together(answer: Entry, number: int) -> str:
 
 def _outcome(certificate: Mapping[str, Any]) -> str:
     """Return in one sentence what came of the request, never more than was measured."""
-    if certificate["status"] != "complete":
+    summary = certificate["summary"]
+    if certificate["status"] != "complete" and {*summary["forget"]} & {*summary.get("missing", ())}:
         return (
-            "We made a model that does not use these data. Because the data could not be measured any more, we cannot "
-            "show how well the model has forgotten them."
+            "We made a model that should no longer use these data. Because not all of them could be measured, we "
+            "cannot show how well the model has forgotten them."
         )
-    checks = certificate["summary"].get("checks") or {}
+    checks = summary.get("checks") or {}
     if not checks:
         return "We made a model that should no longer use these data. Its forgetting has not been checked."
     if checks.get("refuted"):

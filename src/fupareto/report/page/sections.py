@@ -70,15 +70,18 @@ def header(run: RunView) -> Safe:
         tag("h1", title, " " if checks else None, checks),
         tag("p", rest) if rest and not told else None,
         tag("p", _asked(run), class_="lede"),
-        None
-        if status == "complete"
-        else tag(
-            "p",
-            tag("strong", f"Status: {status}. "),
-            "The run is not complete; the numbers below are those of its last measurement.",
-            class_="warning",
-        ),
+        None if status == "complete" else tag("p", tag("strong", f"Status: {status}. "), _doubt(run), class_="warning"),
     )
+
+
+def _doubt(run: RunView) -> str:
+    """Say what a status other than "complete" means."""
+    silent = [str(i) for i in run.summary.get("missing") or ()]
+    if run.summary.get("status") != "unverified":
+        return "The run is not complete; the numbers below are those of its last measurement."
+    if forgotten := [i for i in silent if i in run.forget]:
+        return f"The run is finished, but {', '.join(forgotten)} did not measure every model, so nothing is claimed."
+    return f"The run is finished, but {', '.join(silent) or 'a client'} never gave a usable answer."
 
 
 def tiles(run: RunView) -> Safe | None:
