@@ -165,7 +165,7 @@ def test_own_model(mistake: Mistake, monkeypatch: pytest.MonkeyPatch, function: 
         (("--method", "json:JSONDecoder"), ("json:JSONDecoder", "not a subclass")),
         (("--method", "no_such_module:Method"), ("no_such_module:Method", "could not be imported")),
         (("--set", "roundz=3"), ("no option 'roundz'", "did you mean 'rounds'?")),
-        (("--set", "zzz=3"), ("no option 'zzz'", "it has renewal, rounds, recovery_rounds")),
+        (("--set", "zzz=3"), ("no option 'zzz'", "it has renewal, renewal_remains, renewal_momentum")),
         (("--set", "lr=fast"), ("lr must be a finite number, not 'fast'",)),
         (("--set", "lr=true"), ("lr must be a finite number, not True",)),
         (("--set", "lr=nan"), ("lr must be",)),

@@ -150,7 +150,7 @@ def test_own_class(own: str) -> None:
         ("OWN:Needs", {}, "the moon is not full"),
         ("OWN:Mine", {"extar": 1}, "did you mean 'extra'?"),
         ("fupareto", {"round": 3}, "did you mean 'rounds'?"),
-        ("fupareto", {"zzz": 3}, "it has renewal, rounds, recovery_rounds"),
+        ("fupareto", {"zzz": 3}, "it has renewal, renewal_remains, renewal_momentum"),
         ("fupareto", {"lr": "x"}, "lr must be a finite number, not 'x'"),
         ("fupareto", {"lr": float("nan")}, "lr must be a finite number"),
         ("fupareto", {"s": True}, "s must be a whole number, not True"),

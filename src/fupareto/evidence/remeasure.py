@@ -32,9 +32,9 @@ def compare(
         both = _measured(certificate["summary"]), _measured(summary)
         return [*_compare("summary", both[0], both[1], tolerance), _other(held, audit)]
     if held is not None and audit is not None and (less := _less(held, audit)):
-        kept = [{key: value for key, value in one.items() if key not in WHOLE} for one in (held, audit)]
+        one, other = ({key: part[key] for key in part if key not in WHOLE} for part in (held, audit))
         both = _measured(certificate["summary"]), _measured(summary)
-        return [*_compare("summary", *both, tolerance), *_compare("audit", *kept, tolerance), less]
+        return [*_compare("summary", *both, tolerance), *_compare("audit", one, other, tolerance), less]
     found = _compare("summary", certificate["summary"], summary, tolerance)
     if held is not None or audit is not None:
         found += _compare("audit", certificate["audit"], audit, tolerance)
