@@ -121,6 +121,15 @@ def test_a_history_is_found_through_wrappers(tmp_path: Path) -> None:
     assert history_of(KeepingAnswers(world())) is None
 
 
+def test_a_history_keeps_what_it_is_limited_to(tmp_path: Path) -> None:
+    History.create(tmp_path, Plan(("rewind", "fedau"), tuple(clients()), 3), 0)
+    limited = History.open(tmp_path, ("rewind",))
+    assert limited is not None
+    found = history_of(WithHistory(world(), limited))
+    assert found is not None
+    assert found.plan.parts == ("rewind",)
+
+
 @pytest.mark.parametrize("wrapper", [Wrapper, KeepingAnswers, Attendance])
 def test_a_wrapper_of_a_divided_federation_has_its_clients(wrapper: type[Wrapper]) -> None:
     wrapped = wrapper(world()).divided(Request(samples={"c1": (0, 3)}))

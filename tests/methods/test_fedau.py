@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import fupareto
 from fupareto import parameters
-from fupareto.errors import UserError
+from fupareto.errors import NotApplicable, UserError
 from fupareto.federation.history import History, Plan
 from fupareto.federation.questions.fedau import wrong_labels
 from fupareto.federation.request import Request
 from fupareto.methods.fedau import FedAU
+from fupareto.methods.finetune import FineTune
 
 from . import blobs
 from .spies import TRAINING, Spy, clients, record
@@ -69,6 +71,17 @@ def test_a_client_without_a_head_is_refused(tmp_path: Path) -> None:
     spy = prepared(tmp_path / "none", {})
     with pytest.raises(UserError, match="only for none"):
         FedAU().init(spy, W0, Request(("0",)))
+
+
+def test_second_heads_serve_no_request_after_another_one(tmp_path: Path) -> None:
+    """They were trained with the first heads of the training, which an earlier request has replaced."""
+    federation, w0 = clients(), parameters.read(blobs.model())
+    fupareto.train(federation, w0, TRAINING, out=tmp_path / "trained", record=["fedau"], measure_every=0)
+    method = FineTune(rounds=1, batch_size=4)
+    fupareto.unlearn(federation, tmp_path / "trained", ["1"], method, out=tmp_path / "first", measure_every=0)
+    assert fupareto.unlearn(federation, tmp_path / "trained", ["0"], "fedau", measure_every=0).rounds
+    with pytest.raises(NotApplicable, match="which a later run has changed; forget the clients together"):
+        fupareto.unlearn(federation, tmp_path / "first", ["0"], "fedau", measure_every=0)
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.1])

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import fupareto
@@ -161,3 +163,17 @@ def test_a_group_is_drawn_by_the_seed_and_no_larger_than_the_client() -> None:
     assert one.samples["b"] != other.samples["b"]
     assert sorted(one.samples["a"]) == list(range(10))
     assert len(set(one.samples["b"])) == 20
+
+
+ROWS = st.sets(st.integers(0, 29))
+
+
+@given(ROWS.filter(bool), ROWS, st.integers(0, 40))
+def test_what_was_forgotten_before_is_not_counted_in_a_group(rows: set[int], before: set[int], group: int) -> None:
+    asked = Request(samples={"a": tuple(rows)}).after(Request(samples={"a": tuple(before)}))
+    request = asked.grouped({"a": 30}, group, seed=0)
+    new = set(request.samples["a"]) - before
+    assert set(request.samples["a"]) - new == rows & before  # none of those before is drawn
+    enough = min(max(group, len(rows - before)), 30 - len(before))
+    assert len(new) == (enough if rows - before else 0)
+    assert (f"Only {len(new)} sample" in request.exposed()) == bool(new)  # fewer than 64 in any case

@@ -16,7 +16,8 @@ class WithHistory(Wrapper):
 
     def __init__(self, inner: Federation, history: History) -> None:
         super().__init__(inner)
-        self.history = History(history.path, inner.layout.size) if type(history) is History else history
+        sized = type(history) is History
+        self.history = History(history.path, inner.layout.size, history.only) if sized else history
 
 
 def history_of(federation: Federation) -> History | None:

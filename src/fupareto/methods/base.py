@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fupareto.errors import NotApplicable, UserError
 from fupareto.federation.contract import Federation
-from fupareto.federation.history import History
+from fupareto.federation.history import PARTS, History
 from fupareto.federation.recording import history_of
 from fupareto.federation.request import Request
 from fupareto.randomness import derive
@@ -85,7 +85,8 @@ class Method(ABC):
         state: Class of the method's states.
         presets: Options by name of the preset, chosen as ``method:preset``.
         history: History that must have been recorded during training; empty if none is needed.
-        whole_clients: Whether the method can forget only whole clients, not samples or classes.
+        whole_clients: Whether the method can forget only whole clients, not samples or classes. It cannot follow a
+            request for samples or classes either: its history holds what that one forgot.
         from_training: Options that default to those of the training.
         tasks: Names of the tasks that the method can serve; empty for all.
     """
@@ -141,10 +142,11 @@ class Method(ABC):
         if request is None:
             raise ValueError(f"{type(self).__name__} needs a request")
         self.applicable(federation)
-        if self.whole_clients and request.partial:
+        if self.whole_clients and request.divides:
             raise NotApplicable(
-                f"{type(self).__name__} forgets whole clients only: its training history is recorded by client. "
-                "Use another method for samples or classes, fupareto for instance"
+                f"{type(self).__name__} forgets whole clients only: its training history is recorded by client, with "
+                "all data of the client. Use another method for samples or classes, and for every request after one "
+                "for them, fupareto for instance"
             )
         return request.sides(federation.ids)
 
@@ -152,9 +154,14 @@ class Method(ABC):
         """Return the history of the training.
 
         Raises:
-            UserError: If the history that this method needs was not recorded.
+            UserError: If the history that this method needs was not recorded, or an earlier run has outdated it.
         """
         history = history_of(federation)
+        if history is not None and self.history in set(PARTS) - set(history.only):
+            raise NotApplicable(
+                f"{type(self).__name__} needs the final model of the recorded training, which a later run has changed; "
+                "forget the clients together in one request, or use another method, fupareto for instance"
+            )
         if history is None or self.history not in history.plan.parts:
             raise UserError(
                 f"{type(self).__name__} needs a history of the training, and none was recorded; record it with: "
