@@ -54,8 +54,8 @@ def simulate(
             or of such dicts, or a DataLoader, whose data set is used. Sets are read into memory once; a data set that
             draws its samples anew, as random augmentation does, is drawn again for every epoch of training.
         workers: Number of clients that compute in parallel; by default one per core.
-        fresh: Function of a seed that returns a newly initialised model, for methods that need one, such as retrain; by
-            default the layers of ``model`` are reset.
+        fresh: Function of a seed that returns a newly initialised model, for methods that need one, such as retrain; it
+            must have the layers of ``model``, with the same ones frozen. By default the layers of ``model`` are reset.
         device: Device of the data and models, such as "cuda".
         task: What samples, outputs and losses are: "classes" (the default), "binary", "labels", "numbers", "tokens", a
             Task such as ``Numbers(tolerance=0.5)``, or a class of your own as ``package.module:Class``.
@@ -224,8 +224,7 @@ def learn(
             "federation without them"
         )
     heads = (about.clients if about else federation.ids) if "fedau" in record else ()
-    going_on = start.source is not None
-    plan = Plan(tuple(dict.fromkeys(record)), federation.ids, method.budget, keep, heads, settings.seed, going_on)
+    plan = Plan(tuple(dict.fromkeys(record)), federation.ids, method.budget, keep, heads, settings.seed, start.of_run)
     settings = _with_task(settings, federation)
     with execute.held(settings):
         outcome = execute.train(federation, start, method, settings, about=about, plan=plan)

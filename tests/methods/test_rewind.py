@@ -103,8 +103,16 @@ def test_samples_and_earlier_requests_count(whole: tuple[fupareto.Federation, Pa
     assert joined > 0
 
 
-def test_a_training_that_went_on_is_never_exact(whole: tuple[fupareto.Federation, Path], tmp_path: Path) -> None:
-    fupareto.train(whole[0], whole[1], TRAINING, seed=3, out=tmp_path / "on", record=["rewind"], measure_every=0)
+@pytest.mark.parametrize("form", ["directory", "result", "result in memory"])
+def test_a_training_that_went_on_is_never_exact(
+    whole: tuple[fupareto.Federation, Path], tmp_path: Path, form: str
+) -> None:
+    engine, w0 = whole[0], whole[0].fresh(0)
+    before: Path | fupareto.Result = whole[1]
+    if form != "directory":
+        out = tmp_path / "before" if form == "result" else None
+        before = fupareto.train(engine, w0, TRAINING, seed=3, out=out, measure_every=0)
+    fupareto.train(engine, before, TRAINING, seed=3, out=tmp_path / "on", record=["rewind"], measure_every=0)
     late, joined = max(first(tmp_path / "on").items(), key=lambda pair: pair[1])
     assert joined > 0
     result = fupareto.unlearn(whole[0], tmp_path / "on", [late], "rewind", seed=3, measure_every=0)

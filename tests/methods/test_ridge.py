@@ -103,6 +103,12 @@ def test_no_client_is_asked(trained: Path) -> None:
     assert torch.equal(state.w[kept.start :], awake[kept.start :])
 
 
+def test_features_of_an_earlier_training_make_it_inexact(tmp_path: Path) -> None:
+    before = fupareto.train(federation(), model(), fupareto.FedAvg(rounds=1), measure_every=0)  # in memory
+    fupareto.train(federation(), before, Ridge(), out=tmp_path / "run", record=["ridge"], measure_every=0)
+    assert not fupareto.unlearn(federation(), tmp_path / "run", ["b"], Ridge(), measure_every=0).rounds[0]["exact"]
+
+
 def test_samples(trained: Path, tmp_path: Path) -> None:
     rows = {"b": [0, 4, 5]}
     request = fupareto.Request(samples={"b": (0, 4, 5)})

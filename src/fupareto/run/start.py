@@ -41,6 +41,7 @@ class Start:
         training: Settings of its training; None where they are not known.
         ridge: The ridge regression that made it; None for any other training.
         source: Run directory that the model comes from; None where there is none.
+        of_run: Whether the model comes from a run, in a directory or in memory, which may have seen any data.
     """
 
     w: Tensor
@@ -49,6 +50,7 @@ class Start:
     training: FedAvg | None = None
     ridge: Ridge | None = None
     source: Path | None = None
+    of_run: bool = False
 
     @property
     def left(self) -> tuple[str, ...]:
@@ -152,7 +154,8 @@ def trained_of(place: Place) -> Path | None:
 def _after(layout: Layout, place: Place) -> Start:
     """Return the start from a finished run: its final model, its history and the clients that it has forgotten."""
     earlier = None if place.trains else Request.from_json(place.request)
-    return Start(kept_model(layout, place), earlier, history_of(place), training_of(place), ridge_of(place), place.path)
+    w, known = kept_model(layout, place), (training_of(place), ridge_of(place))
+    return Start(w, earlier, history_of(place), *known, place.path, of_run=True)
 
 
 def history_of(place: Place) -> History | None:
