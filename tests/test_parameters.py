@@ -284,6 +284,21 @@ def test_gains_and_running_statistics_are_reset_too() -> None:
     assert fresh["norm.running_var"].tolist() == fresh["norm.weight"].tolist() == [1, 1, 1]
 
 
+def test_a_frozen_layer_keeps_its_running_statistics() -> None:
+    """They belong to the pre-trained backbone; those of a layer that is trained, though only its bias, are reset."""
+    names = ("frozen", "bias", "trained")
+    module = nn.Sequential(OrderedDict({name: nn.BatchNorm1d(3) for name in names}))
+    parameters.write(module, torch.full((Layout.of(module).size,), 5.0))
+    for name in names[:2]:
+        module.get_submodule(name).requires_grad_(False)
+    module.get_parameter("bias.bias").requires_grad_(True)
+    fresh = Layout.of(module).named(parameters.reinitialised(module, 0))
+    means = {name: fresh[f"{name}.running_mean"].tolist() for name in names}
+    assert means == {"frozen": [5, 5, 5], "bias": [0, 0, 0], "trained": [0, 0, 0]}
+    variances = {name: fresh[f"{name}.running_var"].tolist() for name in names}
+    assert variances == {"frozen": [5, 5, 5], "bias": [1, 1, 1], "trained": [1, 1, 1]}
+
+
 def test_a_parameter_that_nobody_resets_is_drawn_with_its_own_mean_and_spread() -> None:
     class Own(nn.Module):
         def __init__(self) -> None:

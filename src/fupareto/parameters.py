@@ -197,8 +197,10 @@ def reinitialised(module: nn.Module, seed: int) -> Tensor:
     Parameters are reset by the ``reset_parameters`` of their layers, by the ``_init_weights`` of a Hugging Face model,
     and by the ``reset_lora_parameters`` of LoRA adapters. A parameter that none of them sets, as ``nn.Parameter`` in a
     module of the user's own, is drawn from the normal distribution with the mean and the standard deviation of its
-    present values; one whose values are all equal, such as the zeros of an adapter, keeps them.
+    present values; one whose values are all equal, such as the zeros of an adapter, keeps them. Modules whose own
+    parameters are all frozen keep their buffers: the running statistics of a pre-trained backbone belong to it.
     """
+    kept = _frozen_buffers(module)
     before = {name: (float(p.double().mean()), float(p.double().std(correction=0))) for name, p in _trainable(module)}
     module = copy.deepcopy(module).cpu()  # so that the result does not depend on the device
     for p in trainable(module):
@@ -210,7 +212,20 @@ def reinitialised(module: nn.Module, seed: int) -> Tensor:
             if bool(p.isnan().any()):
                 mean, spread = before[name]
                 p.copy_(mean + spread * torch.randn(p.shape) if spread > 0 else torch.full(p.shape, mean))
+    for name, buffer in module.named_buffers():
+        if name in kept:
+            buffer.copy_(kept[name])
     return read(module)
+
+
+def _frozen_buffers(module: nn.Module) -> dict[str, Tensor]:
+    """Return the buffers, by name, of modules that have parameters of their own, none of which is trainable."""
+    found: dict[str, Tensor] = {}
+    for prefix, part in module.named_modules():
+        own = list(part.parameters(recurse=False))
+        if own and not any(p.requires_grad for p in own):
+            found |= part.named_buffers(prefix, recurse=False)
+    return found
 
 
 def _reset(module: nn.Module) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flwr.app import Message
 from torch import Tensor, nn
 
 from federation.worlds import FORGET, Factory, clients, dropping, normed, plain, shape_of, start
@@ -14,9 +15,11 @@ from fupareto.federation import Federation, Local, Request, SimulatedFederation
 from fupareto.federation.collected import Trial
 from fupareto.federation.history import History
 from fupareto.federation.recording import WithHistory
+from fupareto.federation.request import Splits
 from fupareto.federation.wrappers import KeepingAnswers
 from fupareto.flower import client_app, engine
 from fupareto.flower.engine import FlowerFederation
+from fupareto.flower.records import here_records
 from fupareto.methods import FedAvg, FUPareto, Method, State
 from fupareto.methods.registry import METHODS, find
 from fupareto.run import loop
@@ -258,6 +261,46 @@ def test_a_client_that_does_not_say_what_it_holds() -> None:
         patch.setattr(engine, "MEETING", 0.0)
         with pytest.raises(UserError, match="client 'c3' did not answer whether it has training samples of class 1"):
             federation.divided(Request(classes=(1,)))
+
+
+def with_one_class(client: str, label: int) -> dict[str, Splits]:
+    """Return the clients, one of which has samples of a single class."""
+    held = clients()
+    x, y = held[client]["train"]
+    return {**held, client: {**held[client], "train": (x, torch.full_like(y, label))}}
+
+
+@pytest.mark.parametrize(
+    "earlier", [Request(classes=(2,)), Request(samples={"c3": tuple(range(32))})], ids=["class", "samples"]
+)
+@pytest.mark.parametrize("later", [Request(("c1",)), Request(classes=(0,)), Request(samples={"c0": (1,)})])
+def test_a_client_whose_data_are_all_forgotten_takes_part_no_more(earlier: Request, later: Request) -> None:
+    held, request = with_one_class("c3", 2), later.after(earlier)
+    over_flower = FlowerFederation(grid_of(plain, held), plain(), clients=6).divided(request)
+    assert "c3" not in over_flower.ids
+    assert over_flower.ids == SimulatedFederation(plain(), held, workers=1).divided(request).ids
+
+
+@pytest.mark.parametrize(
+    ("request_", "what"),
+    [
+        (Request(classes=(1,)), "training samples of class 1"),  # nobody has taken anything of c3 before
+        (Request(("c1",)).after(Request(samples={"c0": (0,)})), "training samples left"),
+    ],
+)
+def test_a_client_without_data_that_no_request_took(request_: Request, what: str) -> None:
+    federation, grid = flower()
+    grid.of("c3").fault = lambda message, reply: Message(here_records([]), reply_to=message)
+    with pytest.raises(UserError, match=f"client 'c3' did not answer whether it has {what}; check its node"):
+        federation.divided(request_)
+
+
+def test_a_client_that_is_lost_before_a_request_divides_the_clients() -> None:
+    federation, grid = flower()
+    grid.stop("c3")
+    federation.evaluate(start(), ("c0",), ("test",))  # by which the server notices
+    with pytest.raises(UserError, match="client 'c3' is not connected"):
+        federation.divided(Request(classes=(1,)))
 
 
 def test_outcomes_are_the_same_in_the_run_record() -> None:

@@ -21,6 +21,7 @@ from fupareto.cores import usable_cores
 from fupareto.errors import UserError
 from fupareto.federation.collected import FLOAT, Traffic
 from fupareto.federation.contract import Federation
+from fupareto.federation.fresh import fresh_model
 from fupareto.federation.questions import Answer, Failure, Question
 from fupareto.federation.request import Request, Splits
 from fupareto.federation.samples import check_dtype, checked, checked_names, fitted
@@ -99,8 +100,7 @@ class SimulatedFederation(Federation):
 
     def fresh(self, seed: int) -> Tensor:
         """Return a newly initialised model, from the user's function ``fresh`` if it was given."""
-        w = parameters.read(self._fresh(seed)) if self._fresh else parameters.reinitialised(self._model, seed)
-        return w.to(self.device)
+        return fresh_model(self._model, self.layout, self._fresh, seed).to(self.device)
 
     def divided(self, request: Request) -> "SimulatedFederation":
         """Return the federation with virtual clients; the same federation for a request for whole clients."""

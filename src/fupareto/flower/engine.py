@@ -14,10 +14,10 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 from torch import Tensor, nn
 
-from fupareto import parameters
 from fupareto.errors import UserError
 from fupareto.federation.collected import Traffic
 from fupareto.federation.contract import Federation
+from fupareto.federation.fresh import fresh_model
 from fupareto.federation.questions import (
     ANSWERS,
     Answer,
@@ -120,7 +120,7 @@ class FlowerFederation(Federation):
 
     def fresh(self, seed: int) -> Tensor:
         """Return the vector of a newly initialised model, from the user's function if there is one."""
-        return parameters.read(self._fresh(seed)) if self._fresh else parameters.reinitialised(self._model, seed)
+        return fresh_model(self._model, self.layout, self._fresh, seed)
 
     def at(self, round_: int) -> "FlowerFederation":
         """Return the same federation, with messages that carry the number of a round."""
@@ -143,24 +143,17 @@ class FlowerFederation(Federation):
         parts = copy.copy(self)
         parts._request = request
         here = [i for i in self.ids if i not in request.left]
+        if lost := [i for i in here if i not in self.nodes.of]:
+            raise UserError(
+                f"client {', '.join(map(repr, lost))} is not connected, and so cannot say what data it has; start its "
+                "node and try again"
+            )
         messages = {
             i: Message(request_records(request.of(i), self._spec), self.nodes.of[i], WHO, ttl=MEETING + SLACK)
             for i in here
         }
         replies = self.nodes.send(messages, MEETING)
-        ids: list[str] = []
-        for i in here:
-            found, refused = read_here(replies[i].content) if i in replies and replies[i].has_content() else ([], "")
-            if refused:
-                raise UserError(refused)
-            if set(found) - {i, f"{i}{VIRTUAL}"}:
-                raise UserError(f"client '{i}' answers for {', '.join(found)}; a node answers for its own client alone")
-            if not found:
-                raise UserError(
-                    f"client '{i}' did not answer whether it has {request.words()}; check its node and try again"
-                )
-            ids += found
-        parts.ids = tuple(ids)
+        parts.ids = tuple(name for i in here for name in _held_by(i, replies.get(i), request))
         return parts
 
     def judged(self, task: Task) -> "FlowerFederation":
@@ -250,6 +243,24 @@ class FlowerFederation(Federation):
 def owner(i: str) -> str:
     """Return the client whose node answers for ``i``: the client itself, or that of a virtual client."""
     return i.removesuffix(VIRTUAL)
+
+
+def _held_by(i: str, reply: Message | None, request: Request) -> list[str]:
+    """Return the ids that the node of a client answers for: none where earlier requests took all of its data.
+
+    Raises:
+        UserError: If the node did not answer, refuses the request, or answers for others.
+    """
+    found, refused = read_here(reply.content) if reply is not None and reply.has_content() else (None, "")
+    if refused:
+        raise UserError(refused)
+    earlier = request.of(i)
+    if found is None or not (found or earlier.left_samples or earlier.left_classes):
+        what = request.words() or "training samples left"
+        raise UserError(f"client '{i}' did not answer whether it has {what}; check its node and try again")
+    if set(found) - {i, f"{i}{VIRTUAL}"}:
+        raise UserError(f"client '{i}' answers for {', '.join(found)}; a node answers for its own client alone")
+    return found
 
 
 def _measured(i: str, reply: Message) -> dict[str, Answer | Failure]:

@@ -151,7 +151,7 @@ class Nodes:
 
     def _name(self, node: int, reply: Message | None, key: bytes) -> str | None:
         """Return the client of a node, or None if it takes no part: it says none, or has not the key of one."""
-        ids: list[str] = []
+        ids: list[str] | None = None
         refused = ""
         if reply is not None and reply.has_content():
             try:

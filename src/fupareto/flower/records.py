@@ -171,17 +171,18 @@ def here_records(ids: list[str], refused: str = "") -> RecordDict:
     return RecordDict({HERE: ConfigRecord({"ids": ids, "refused": refused})})
 
 
-def read_here(content: RecordDict) -> tuple[list[str], str]:
+def read_here(content: RecordDict) -> tuple[list[str] | None, str]:
     """Return the client ids of a node, and its error message.
 
-    Both are empty if the node does not run this software, or has names that no client can have.
+    The ids are empty if a request has left no data to the node, and None if the node does not run this software, or has
+    names that no client can have.
     """
     record = content.config_records.get(HERE)
     if record is None:
-        return [], ""
+        return None, ""
     ids, refused = record.get("ids"), record.get("refused", "")
     named = isinstance(ids, list) and len(ids) <= 2 and all(map(_is_name, ids))
-    return list(map(str, ids)) if named and isinstance(ids, list) else [], clipped(str(refused)[: 2 * LONGEST])
+    return list(map(str, ids)) if named and isinstance(ids, list) else None, clipped(str(refused)[: 2 * LONGEST])
 
 
 def _is_name(name: Any) -> bool:
