@@ -237,7 +237,10 @@ def federation() -> SimulatedFederation:
 PARTIAL = [Request(classes=(2,)), Request(samples={"1": (0, 4)})]
 
 
-@pytest.mark.parametrize("request_", PARTIAL, ids=["class", "samples"])
+AFTER = [Request(("0",)).after(request) for request in PARTIAL]  # recorded models hold what these forgot
+
+
+@pytest.mark.parametrize("request_", [*PARTIAL, *AFTER], ids=["class", "samples", "after class", "after samples"])
 @pytest.mark.parametrize("method", [FedEraser(), FUPGA(), FedAU()], ids=lambda m: m.name)
 @pytest.mark.parametrize("recorded", [False, True])
 def test_methods_that_recorded_whole_clients_refuse_parts_of_them(

@@ -35,7 +35,8 @@ def measures(seen: Evaluation, forget: Sequence[str], retained: Sequence[str]) -
     """Return the summary numbers of the task, such as AUC or perplexity; empty for classes, which have none.
 
     ``retained`` are means over the retained clients on their test data, ``forget`` over the forget clients on their own
-    training data, and ``mark`` over the forget clients on inputs that carry the mark.
+    training data, and ``mark`` over the forget clients on inputs that carry the mark. A mean that is not finite, as
+    where the number of one client is not, is left out: a mean over the other clients would be another number.
     """
     sides = {
         "retained": (retained, ("test",)),
@@ -46,6 +47,8 @@ def measures(seen: Evaluation, forget: Sequence[str], retained: Sequence[str]) -
     for side, (ids, splits) in sides.items():
         known = [next((seen.counts[i][s] for s in splits if s in seen.counts[i]), {}) for i in ids if i in seen.counts]
         names = [name for name in (known[0] if known else {}) if name not in COMMON]
-        if means := {name: float(np.mean([c[name] for c in known if name in c])) for name in names}:
-            found[side] = means
+        with np.errstate(over="ignore", invalid="ignore"):
+            means = {name: float(np.mean([c[name] for c in known if name in c])) for name in names}
+        if finite := {name: mean for name, mean in means.items() if np.isfinite(mean)}:
+            found[side] = finite
     return found

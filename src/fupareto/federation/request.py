@@ -145,7 +145,8 @@ class Request:
         """Return the request with more samples of the same clients, so that at least ``group`` are forgotten of each.
 
         The gradient of a few samples can give them away to the server; that of many mixes them. The samples that are
-        added are forgotten as well.
+        added are forgotten as well. Samples that earlier requests have forgotten are in no gradient and do not count; a
+        client of which the request names no others is left as it is.
 
         Args:
             sizes: Number of training samples by client.
@@ -154,15 +155,16 @@ class Request:
         """
         samples = {}
         for i, rows in self.samples.items():
-            asked = tuple(dict.fromkeys(rows))
-            others = [r for r in range(sizes.get(i, 0)) if r not in set(asked)]
-            drawn = stream(seed, "group", i).permutation(len(others))[: max(0, group - len(asked))]
+            asked, new = tuple(dict.fromkeys(rows)), self._new(i)
+            taken = {*asked, *self.left_samples.get(i, ())}
+            others = [r for r in range(sizes.get(i, 0)) if r not in taken]
+            drawn = stream(seed, "group", i).permutation(len(others))[: max(0, group - len(new)) if new else 0]
             samples[i] = (*asked, *sorted(others[k] for k in drawn))
         return replace(self, samples=samples)
 
     def exposed(self) -> str:
         """Return a warning that a server could rebuild the samples to forget; empty where they are many."""
-        few = {i: len(set(rows)) for i, rows in self.samples.items() if len(set(rows)) < GROUP}
+        few = {i: len(new) for i in self.samples if 0 < len(new := self._new(i)) < GROUP}
         if not few:
             return ""
         i, count = min(few.items(), key=lambda item: item[1])
@@ -188,6 +190,10 @@ class Request:
             what, kind = "sample" if count == 1 else "samples", "client" if len(self.samples) == 1 else "clients"
             return f"{count} training {what} of {kind} {_list(self.samples)}"
         return ""
+
+    def _new(self, client: str) -> set[int]:
+        """Return the row numbers of a client that the request names and no earlier request has forgotten."""
+        return set(self.samples.get(client, ())) - set(self.left_samples.get(client, ()))
 
     def _gone(self, client: str, train: Samples) -> Tensor:
         return _rows(client, train, self.samples) if self.samples else _among(train, self.classes)
