@@ -5,6 +5,8 @@ from collections.abc import Callable
 from statistics import fmean, pstdev
 from typing import Any
 
+from fupareto.methods.registry import METHODS
+
 from .markdown import ROOT
 
 NAMES = {
@@ -26,6 +28,13 @@ MODELS: tuple[Get, ...] = (
     lambda run: run["methods"]["renew"],
     lambda run: run["retrained"],
 )
+
+
+def test_methods_that_need_a_task_are_named() -> None:
+    page = " ".join((ROOT / "docs" / "tasks.md").read_text().split())
+    *most, last = sorted((cls.__name__ for cls in METHODS.values() if cls.tasks), key=str.lower)
+    assert {cls.tasks for cls in METHODS.values()} == {(), ("classes",)}
+    assert f"{', '.join(most)} and {last} need the task `classes`, all other methods take any." in page
 
 
 def test_what_is_forgotten_by_task() -> None:

@@ -158,6 +158,12 @@ def test_what_shadows_cannot_imitate_is_refused(run: Run, tmp_path: Path) -> Non
     assert second.summary["forget"] == ["3"]
     with pytest.raises(NotApplicable, match="tier 1"):
         experiment.audit(second, tier=2)
+    for kind, parts in (("left_samples", Request(samples={"1": (0, 3)})), ("left_classes", Request(classes=(2,)))):
+        first = experiment.unlearn(run.path.parent / "trained", tmp_path / kind, request=parts, attack=False)
+        second = experiment.unlearn(first.path, tmp_path / f"{kind}-2", request=Request(("3",)), attack=False)
+        assert {"left", "left_samples", "left_classes"} & set(second.request) == {kind}
+        with pytest.raises(NotApplicable, match="only the first request after a training"):
+            make(second, 2)
     one_by_one = experiment.unlearn(run.path.parent / "trained", tmp_path / "one-by-one", sequential=True)
     with pytest.raises(NotApplicable, match="one by one"):
         experiment.audit(one_by_one, tier=3, shadows=8)

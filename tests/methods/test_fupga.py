@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fupareto import parameters
-from fupareto.errors import UserError
+from fupareto.errors import NotApplicable, UserError
+from fupareto.federation import SimulatedFederation
 from fupareto.federation.history import History, Plan
 from fupareto.federation.questions import Answer, Evaluate, Evaluated, Failure, Question, Train, TrainWithin
 from fupareto.federation.questions.fupga import into_ball
 from fupareto.federation.request import Request
 from fupareto.methods.fupga import FUPGA, FUPGAState, reference_model
+from fupareto.tasks import Numbers
 from fupareto.tasks.losses import Loss
 
 from .quadratics import vector
@@ -231,6 +233,14 @@ def test_the_ascent_forgets_on_real_points(tmp_path: Path) -> None:
     parameters.write(module, state.w)
     assert float((module(x).argmax(1) == y).double().mean()) <= 1 / 3
     assert loss_of(state.w, x, y) > start
+
+
+def test_a_task_without_a_random_guess_is_refused(tmp_path: Path) -> None:
+    """With one output, the share of right guesses would be 1 / 1, and every client would stop at once."""
+    held = {i: {"train": (torch.randn(6, 2), torch.randn(6, 1))} for i in SIZES}
+    federation = SimulatedFederation(torch.nn.Linear(2, 1), held, workers=1, task=Numbers(tolerance=0.5))
+    with pytest.raises(NotApplicable, match="FUPGA needs the task classes, not numbers"):
+        FUPGA().init(Spy(federation, everybody(tmp_path)), torch.zeros(3), Request(("u",)))
 
 
 @pytest.mark.parametrize("options", [{"momentum": 1.0}, {"momentum": -0.1}, {"clip": 0.0}])

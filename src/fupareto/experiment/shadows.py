@@ -60,7 +60,7 @@ def make(
     Returns:
         The shadow models, to be loaded one by one.
     """
-    if place.request.get("left"):
+    if any(place.request.get(key) for key in ("left", "left_samples", "left_classes")):
         raise NotApplicable("shadow models support only the first request after a training; audit later ones at tier 1")
     count = DEFAULT[tier] if count is None else count
     least = {2: 2, 3: 4}[tier]

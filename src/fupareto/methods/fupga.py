@@ -45,6 +45,7 @@ class FUPGA(Staged):
     """Gradient ascent by the forget clients, projected into a ball."""
 
     name: ClassVar[str] = "fupga"
+    tasks: ClassVar[tuple[str, ...]] = ("classes",)  # a random guess is right as often as one of the outputs
     state: ClassVar[type[State]] = FUPGAState
     history: ClassVar[str] = "fupga"
     whole_clients: ClassVar[bool] = True
