@@ -3,8 +3,9 @@
 The same for runs from experiment files, from Python and over Flower: what differs is in :class:`How`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from fupareto.run.directory import Run
 from fupareto.run.start import start_from
 
 BACK = 0.05  # rise of the attack success rate, or of accuracy, up to which a forgotten request counts as held
+RESTORED = "It has come back: the model is one that was in use before the request was answered."
 RUNS = "runs"
 
 
@@ -160,10 +162,20 @@ def adopt(ledger: Ledger, model: Path, how: How, note: str = "") -> Entry:
     file = model / f"{Run.open(model).summary['final']}.safetensors" if model.is_dir() else model
     weights = models.digests(file)["weights"]
     ledger.check_signer(how.signer)
+    _check_model(file, how)
     with ledger.exclusive():
         found = remeasured(ledger, file, how)
         facts = {"run": ledger.relative(model), "weights": weights, "note": note, "earlier": found}
         return ledger.adopt(facts, how.signer)
+
+
+def _check_model(file: Path, how: How) -> None:
+    """Refuse a model that is not the federation's: an entry that names it could not be taken back."""
+    layout = how.federation(Request(), ()).layout
+    try:
+        start_from(layout, file, "model")
+    except UserError as error:
+        raise UserError(f"{file} is not a model of this federation: {error}; nothing was added") from error
 
 
 def forgotten(ledger: Ledger) -> Request:
@@ -179,17 +191,35 @@ def remeasured(ledger: Ledger, model: Path, how: How) -> dict[str, Any]:
     """Measure a model on what each answered request forgot; by number of the request.
 
     A request is *held* if the model knows no more of it than when it was answered, or, where it has no mark, than of
-    data that nobody trained on; *back* if an exact interval says that it knows more; *unknown* if that cannot be said.
+    data that nobody trained on; *back* if an exact interval says that it knows more, or if the model is one that was in
+    force before the answer; *unknown* if that cannot be said.
     """
-    found = {}
+    found, digest = {}, models.digests(model)["weights"]
     for entry in ledger.answers:
         run = Run.open(ledger.run_of(entry))
         request = Request.from_json(run.request)
         gone = [i for number in entry["requests"] for i in ledger.request(number).gone]
         federation = how.federation(request, gone)
         w = start_from(federation.layout, model, "model").w.to(federation.device)
-        found[",".join(map(str, entry["requests"]))] = _compared(federation, w, request, run.summary)
+        measured = _compared(federation, w, request, run.summary)
+        own = {name: t.cpu().numpy() for name, t in federation.layout.named(w).items()}
+        if measured["result"] != "back" and _restores(ledger, entry, {digest, models.weights_of(own)}):
+            measured |= {"result": "back", "text": RESTORED}
+        found[",".join(map(str, entry["requests"]))] = measured
     return found
+
+
+def _restores(ledger: Ledger, answer: Entry, weights: Set[str]) -> bool:
+    """Return whether a model was in force before an answer that put another one in force.
+
+    Args:
+        ledger: The ledger.
+        answer: The entry of the answer.
+        weights: Digests of the model: of its file, and of the tensors that the federation trains.
+    """
+    before = takewhile(lambda entry: entry.sha256 != answer.sha256, ledger.entries)
+    held = [entry["weights"] for entry in before if entry.kind in MODELS]
+    return answer["weights"] not in weights and not weights.isdisjoint(held)
 
 
 def _compared(federation: Federation, w: Tensor, request: Request, then: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,12 +237,12 @@ def _compared(federation: Federation, w: Tensor, request: Request, then: Mapping
         absent = (f"client {i.removesuffix(VIRTUAL)}: {missing[i]}" for i in forget if i in missing)
         why = next(absent, "there is nothing to compare with")
         return {**result, "result": "unknown", "text": f"It could not be measured again ({why})."}
-    usual = 0.0 if marked else now["r_acc"] or 0.0  # what a model gets right that never saw the data
+    usual = 0.0 if marked or request.classes else now["r_acc"] or 0.0  # right in a model that never saw the data
     limit = max(before[key], usual) + BACK
     samples = sum(now["clients"][i][count] for i in forget)
     low = exact(round(now[key] * samples), samples)[0]
     change = f"{words} {100 * now[key]:.1f}% on {samples} samples, {100 * before[key]:.1f}% when it was answered"
-    change += "" if marked else f", {100 * usual:.1f}% on test data"
+    change += "" if marked or request.classes else f", {100 * usual:.1f}% on test data"
     if now[key] <= limit:
         return {**result, "result": "held", "text": f"It is still forgotten: {change}."}
     if low <= limit - BACK:
