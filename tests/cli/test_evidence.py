@@ -124,7 +124,9 @@ def test_audit_mistakes(mistake: Mistake, small: Path, tmp_path: Path) -> None:
     mistake("audit", run, "--reference", "nowhere", says=("no run directory nowhere",))
     mistake("audit", run, "--reference", run, says=("is not a finished run of a retraining",))
     mistake("audit", run, "--tier", "3", "--shadows", "5", says=("multiple of 4",))
-    mistake("audit", small / "trained", "--tier", "2", says=("forgot nothing",))
+    mistake("audit", run, "--shadows", "4", says=("--shadows 4 needs --tier 2 or 3",))
+    for option in (("--tier", "2"), ("--dormancy", "3"), ("--threshold", "asr=0.02"), ("--retrain",)):
+        mistake("audit", small / "trained", *option, says=("forgot nothing",))
     mistake("audit", run, "--tier", "4", says=("--tier",))
     mistake("audit", run, "--dormancy", "-1", says=("--dormancy",))
     mistake("audit", run, "--retrain", "3", says=("--retrain",))
@@ -179,6 +181,25 @@ def test_a_certificate_is_written_and_found_right(call: Call, run: Path) -> None
     refused = call("audit", run, *QUIET)
     assert (refused.code, "has a certificate" in refused.err) == (2, True)
     assert files(run) == before
+
+
+def test_a_receipt_is_signed_by_the_clients_own_key(call: Call, run: Path, tmp_path: Path) -> None:
+    client, other = json.loads((run / "summary.json").read_text())["forget"]
+    for name in ("operator", f"client-{client}", f"client-{other}"):
+        assert call("keys", "make", name, "--out", tmp_path / "keys").code == 0
+    assert call("certify", run, "--key", tmp_path / "keys/operator.key").code == 0
+    before = files(run)
+    for name in ("operator", f"client-{other}"):
+        ended = call("attest", run, "--client", client, "--key", tmp_path / f"keys/{name}.key")
+        assert (ended.code, files(run) == before) == (2, True)
+        assert f"make that key with: fupareto keys make client-{client}" in ended.err
+    foreign = tmp_path / "id_ed25519"  # as OpenSSH names keys; whose it is, the verifier's file says
+    shutil.copy(tmp_path / f"keys/client-{client}.key", foreign)
+    for key in (tmp_path / f"keys/client-{client}.key", foreign):
+        ended = call("attest", run, "--client", client, "--key", key)
+        assert (ended.code, f"as client-{client}.pub" in ended.err) == (0, key == foreign)
+        found = call("verify", run, "--trusted", tmp_path / "keys")
+        assert (found.code, f"Client {client} measured the model" in found.out) == (0, True)
 
 
 def test_a_run_directory_stands_for_its_certificate(call: Call, mistake: Mistake, run: Path) -> None:

@@ -43,6 +43,23 @@ def test_several_clients_or_classes_are_unlearned(call: Call, small: Path, tmp_p
         assert json.loads((tmp_path / option / "request.json").read_text())[option] == wanted
 
 
+def test_forget_clients_without_the_mark_are_named(
+    call: Call, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For them the attack success rate is not measured, which nobody asked for who names other clients."""
+    monkeypatch.setattr("fupareto.cli.common.report", lambda run: run.path / "report.html")
+    marked = json.loads((small / "forgotten/summary.json").read_text())["forget"]
+    other = next(i for i in "01234" if i not in marked)
+    for number, (clients, loud) in enumerate(((marked, True), ([marked[0], other], True), ([other], False))):
+        options = FEW[:-1] if loud else FEW
+        ended = call(
+            "unlearn", small / "trained", "--out", tmp_path / str(number), "--clients", ",".join(clients), *options
+        )
+        assert ended.code == 0, ended.err
+        remarks = [line for line in ended.err.splitlines() if "measured without a mark" in line]
+        assert [f"for client {other}:" in line for line in remarks] == [True] * (loud and other in clients)
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [
@@ -106,6 +123,11 @@ def test_rows_that_no_client_has(mistake: Mistake, ledger: Path, rows: str, says
         (("--clients", "77"), ("no client '77'",)),
         (("--clients", "0,1,2,3,4"), ("forgets everything", "delete the model instead")),
         (("--clients", "1", "--deadline", "-5d"), ("2026-11-02 or a number of days such as 30d, not '-5d'",)),
+        (("--clients", "1", "--received", "9999-12-31"), ("30d after 9999-12-31", "check --received")),
+        (
+            ("--clients", "1", "--received", "9999-12-31", "--deadline", "9999-12-31"),
+            ("received on 9999-12-31, which is in the future",),
+        ),
     ],
 )
 def test_requests_that_could_never_be_answered(
@@ -130,3 +152,25 @@ def test_rows_are_added_where_the_data_cannot_be_had(call: Call, ledger: Path) -
     assert ended.code == 0, ended.err
     assert "Whether the clients have these data was not checked: there is no run directory" in ended.err
     assert entries(ledger)[-1]["request"] == {"clients": [], "samples": {"3": [0, 17]}}
+
+
+@pytest.mark.parametrize(
+    ("options", "further", "retrained"),
+    [((), True, False), (("--dormancy", "0"), False, False), (("--retrain",), True, True)],
+)
+def test_an_answer_is_audited_as_asked(
+    call: Call,
+    ledger: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    further: bool,
+    retrained: bool,
+) -> None:
+    """Without further training if that is said, and with one retrained model where --retrain has no number."""
+    monkeypatch.setattr("fupareto.cli.requests.report", lambda run: run.path / "report.html")
+    monkeypatch.setattr("fupareto.result.DORMANCY", 1)  # so that further training is usual, and quick
+    assert call("requests", "add", "--clients", "1").code == 0
+    ended = call("requests", "answer", "1", *options, *FEW)
+    assert ended.code == 0, ended.err
+    audit = json.loads((ledger / "runs/1/audit.json").read_text())
+    assert (audit["dormancy"] is not None, audit["truth"] is not None) == (further, retrained)

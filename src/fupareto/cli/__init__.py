@@ -50,8 +50,9 @@ keys_app.command("make", cls=Command)(keys.make)
 keys_app.command("show", cls=Command)(keys.show)
 app.add_typer(keys_app, name="keys")
 requests_app = typer.Typer(help="Keep the ledger of erasure requests, and answer them.", no_args_is_help=True)
-for command in (requests.open_, requests.add, requests.list_, requests.show, requests.withdraw, requests.answer):
+for command in (requests.open_, requests.add, requests.list_, requests.show, requests.withdraw):
     requests_app.command(command.__name__.rstrip("_"), cls=Command)(command)
+requests_app.command("answer", cls=audit.Command)(requests.answer)
 requests_app.command("adopt", cls=Command)(requests.adopt)
 requests_app.command("letter", cls=Command)(requests.letter)
 app.add_typer(requests_app, name="requests")

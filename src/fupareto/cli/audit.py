@@ -14,7 +14,7 @@ from fupareto.cli.common import FailOn, Json, Quiet, Root, TrustCode, finish, pr
 
 
 class Command(Base):
-    """The command, in which ``--retrain`` may stand without a number."""
+    """A command with ``--retrain``, which may stand without a number."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read ``--retrain`` without a number as ``--retrain 1``."""

@@ -1,14 +1,13 @@
 """The commands of fupareto requests: the ledger of a federation's erasure requests."""
 
 import json
-import re
-from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fupareto import parse
+from fupareto.cli import dates
 from fupareto.cli.common import (
     Classes,
     Clients,
@@ -71,11 +70,11 @@ def add(
         raise UserError("name what is to be forgotten: --clients, --samples or --classes")
     if gone and request.classes:
         raise UserError("--gone is for requests that name clients, or samples of clients; leave it out, or name them")
-    arrived = _date(received, "--received") if received else _today()
+    arrived = dates.day(received, "--received") if received else dates.today()
     who = [*request.clients, *request.samples] if gone else []
     more = {**({"reference": reference} if reference else {}), **({"gone": who} if who else {})}
     signer = evidence.signer(key) if key else None
-    due = _deadline(deadline, arrived)
+    due = dates.deadline(deadline, arrived)
     book.check(request.to_json())
     if request.partial:
         _check_data(book, request, root)
@@ -109,10 +108,11 @@ def show(
 ) -> None:
     """Show one request, its answer, and what was measured of it on later models."""
     from fupareto import evidence
+    from fupareto.report.ledger import words
 
     book = evidence.Ledger.open(ledger)
     asked = book.request(number)
-    later = _later(book, number)
+    later = words.later(book, number)
     if as_json:
         typer.echo(json.dumps({**_facts(asked), "later": later}, indent=2))
         return
@@ -151,8 +151,13 @@ def answer(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Option of the method, e.g. --set lr=0.01 (repeatable).")
     ] = None,
-    retrain: Annotated[int, typer.Option(min=0, max=2, help="Compare with so many retrained models.")] = 0,
-    dormancy: Annotated[int | None, typer.Option(min=0, help="Rounds of further training in the audit.")] = None,
+    retrain: Annotated[
+        int,
+        typer.Option(min=0, max=2, help="Compare with so many retrained models (1 if no number follows)."),
+    ] = 0,
+    dormancy: Annotated[
+        int | None, typer.Option(min=0, help="Rounds of further training in the audit; 0: none.")
+    ] = None,
     ledger: At = PLACE,
     key: Key = None,
     root: Root = None,
@@ -168,14 +173,14 @@ def answer(
     open_requests = [asked.number for asked in book.requests if asked.open]
     if not numbers and not open_requests:
         raise UserError(f"{ledger} has no open request; add one with: fupareto requests add")
+    extent = {"retrain": retrain or None, "dormancy": dormancy}
     how = experiment.how(
         book,
         method=method,
         options=parse.nested(set_ or []),
         signer=evidence.signer(key) if key else None,
         host=experiment.Host(root, progress=progress(quiet)),
-        retrain=retrain,
-        **({} if dormancy is None else {"dormancy": dormancy}),
+        **{name: value for name, value in extent.items() if value is not None},
     )
     made = answering.answer(book, numbers or open_requests, how)
     run = Run.open(book.run_of(made))
@@ -261,29 +266,6 @@ def _index(book: "Ledger") -> None:
     index.write(book)
 
 
-def _today() -> date:
-    return datetime.now(UTC).date()
-
-
-def _date(text: str, option: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError as error:
-        raise UserError(f"{option} takes a date such as 2026-11-02, not {text!r}") from error
-
-
-def _deadline(text: str, received: date) -> date:
-    days = re.fullmatch(r"(\d{1,4})d", text)
-    if days:
-        return received + timedelta(days=int(days[1]))
-    try:
-        return date.fromisoformat(text)
-    except ValueError as error:
-        raise UserError(
-            f"--deadline takes a date such as 2026-11-02 or a number of days such as 30d, not {text!r}"
-        ) from error
-
-
 def _what(asked: "Asked") -> str:
     from fupareto.report.ledger.words import what
 
@@ -293,7 +275,7 @@ def _what(asked: "Asked") -> str:
 def _state(asked: "Asked") -> str:
     from fupareto.report.ledger.words import state
 
-    return state(asked, _today())
+    return state(asked, dates.today())
 
 
 def _verdict(asked: "Asked") -> str:
@@ -306,14 +288,7 @@ def _facts(asked: "Asked") -> dict[str, Any]:
     return {
         **asked.entry.content,
         "sha256": asked.entry.sha256,
-        "days_left": asked.days_left(_today()) if asked.open else None,
+        "days_left": asked.days_left(dates.today()) if asked.open else None,
         "answer": None if asked.answer is None else asked.answer.content,
         "withdrawal": None if asked.withdrawal is None else asked.withdrawal.content,
     }
-
-
-def _later(book: "Ledger", number: int) -> dict[str, str]:
-    """Return what was measured of a request on later models, by the entry of the model."""
-    from fupareto.report.ledger.words import later
-
-    return later(book, number)

@@ -57,7 +57,7 @@ def examine(
         place: The run.
         tier: 1 attacks the models alone. Tier 2 needs models that were trained like the initial one; at tier 3 half of
             them are made to forget, and half never saw the forgotten.
-        shadows: How many such models there are.
+        shadows: How many such models there are; only at tiers 2 and 3.
         retrain: Make so many retrained models, at most two, to compare with; they are kept in the run.
         reference: One or two runs of the method retrain on the same request to compare with, instead.
         thresholds: Where a number is good enough.
@@ -69,8 +69,10 @@ def examine(
     experiment = stored_experiment(place, f'fupareto.audit(federation, "{place.path}")')
     if not place.finished:
         raise UserError(f"{place.path} is not finished; continue it with --resume first")
+    if shadows is not None and tier == 1:
+        raise UserError(f"--shadows {shadows} needs --tier 2 or 3: an audit of tier 1 trains no shadow models")
     if place.config.get("kind") == "train":
-        if tier > 1 or retrain or reference:
+        if tier > 1 or retrain or reference or dormancy or thresholds not in (None, Thresholds()):
             raise UserError(f"{place.path} is a training run and forgot nothing; audit a run of `fupareto unlearn`")
         return Result.of(place, federation(experiment, root=host.root)[0]).remeasure()
     request = Request.from_json(place.request)

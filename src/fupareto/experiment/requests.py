@@ -34,11 +34,10 @@ def how(
         options: Options of the method.
         signer: Key of the operator.
         host: Surroundings of the runs.
-        **audit: Options of :func:`examine`, such as ``retrain``.
+        **audit: Options of :func:`examine`, such as ``retrain``; without any, the audit is that of :func:`unlearn`.
     """
     place = Run.open(ledger.run_of(ledger.entries[0]))
     experiment = stored_experiment(place, "fupareto.answering.answer(ledger, numbers, how)")
-    extra = any(value for value in audit.values())
 
     def unlearn(start: Path, out: Path, request: Request, gone: Sequence[str]) -> Run:
         run = answer(
@@ -49,11 +48,11 @@ def how(
             chosen=method or experiment.unlearn.method,
             options=options or {},
             resume=True,
-            attack=not extra,
+            attack=not audit,
             gone=gone,
             host=host,
         )
-        if extra and run.audit is None:
+        if audit and run.audit is None:
             run.save_results(*examine(run, host=host, **audit))
         return run
 
