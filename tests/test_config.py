@@ -2,8 +2,10 @@
 
 import tomllib
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import pytest
+from pydantic import BaseModel
 
 from fupareto import config
 from fupareto.config import Experiment
@@ -26,11 +28,28 @@ def test_every_shipped_experiment_loads(path: Path) -> None:
 def test_demo_file_spells_out_the_defaults() -> None:
     (path,) = [path for path in EXPERIMENTS if path.stem == "demo"]
     assert config.load(path) == Experiment()
-    text = path.read_text()
+    top, *parts = path.read_text().split("\n[")
+    sections = {part.partition("]")[0]: part for part in parts}
     for name, section in Experiment().model_dump().items():
-        assert name in text
-        for key in section if isinstance(section, dict) else ():
+        text = sections[name] if isinstance(section, dict) else top
+        for key in section if isinstance(section, dict) else (name,):
             assert f"\n{key} = " in text or f"\n# {key} = " in text, f"{name}.{key}"
+
+
+def test_demo_file_names_every_choice() -> None:
+    (path,) = [path for path in EXPERIMENTS if path.stem == "demo"]
+    lines = path.read_text().splitlines()
+    for section in (field.annotation for field in Experiment.model_fields.values()):
+        fields = section.model_fields if isinstance(section, type) and issubclass(section, BaseModel) else {}
+        for key, field in fields.items():
+            words = [word for part in (field.annotation, *get_args(field.annotation)) for word in choices(part)]
+            held = [line for line in lines if line.startswith(f"{key} = ")]
+            assert not words or any(all(word in line for word in words) for line in held), key
+
+
+def choices(kind: object) -> tuple[str, ...]:
+    """Return the words of a Literal; none of any other type."""
+    return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def test_an_empty_file_is_the_demo(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def federation(
         experiment.data.source, root, experiment.data.samples, experiment.seed, task, _columns(experiment)
     )
     parts = _parts(experiment, source)
-    marked = _marked(experiment)
+    marked = marked_clients(experiment)
     clients = data.clients(
         source,
         parts,
@@ -126,7 +126,7 @@ def _parts(experiment: Experiment, source: data.Dataset) -> list[NDArray[np.int6
     )
 
 
-def _marked(experiment: Experiment) -> tuple[str, ...]:
+def marked_clients(experiment: Experiment) -> tuple[str, ...]:
     """Return the clients that carry the backdoor: those that the file names, or the clients of its request."""
     if not experiment.backdoor.enabled:
         return ()

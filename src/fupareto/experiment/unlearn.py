@@ -15,6 +15,7 @@ from fupareto.experiment.setting import (
     facts,
     federation,
     forgetter,
+    marked_clients,
     reachable,
     stored_experiment,
     stored_method,
@@ -63,8 +64,8 @@ def unlearn(
         asked = asked.grouped({i: len(splits["train"][1]) for i, splits in clients.items()}, group, experiment.seed)
     elif group:
         raise UserError("--group is for requests for samples; a request for clients or classes is not made larger")
-    if warning := asked.exposed():
-        host.say(warning)
+    for remark in filter(None, (asked.exposed(), _unmarked(experiment, asked))):
+        host.say(remark)
     return answer(
         experiment,
         parent,
@@ -88,6 +89,18 @@ def _next(parent: Run, experiment: Experiment, request: Request | None) -> Reque
     if request is None:
         raise UserError(f"{parent.path} has already answered a request; name the clients to forget next with --clients")
     return request.after(Request.from_json(parent.request))
+
+
+def _unmarked(experiment: Experiment, request: Request) -> str:
+    """Return a remark on forget clients without the mark that the experiment plants; empty where there are none."""
+    marked, known = marked_clients(experiment), range(experiment.partition.clients)
+    without = [i for i in map(str, known) if i in request.clients and i not in marked]
+    if not marked or not without:
+        return ""
+    return (
+        f"Forgetting is measured without a mark for client {', '.join(without)}: the experiment plants its mark in "
+        f"client {', '.join(marked)}."
+    )
 
 
 def answer(
