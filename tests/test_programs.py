@@ -1,5 +1,6 @@
 """Programs as a new user writes them, one for each kind of model and data; each goes all the way."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import fupareto
+from fupareto.methods.finetune import FineTune
 
 G = torch.Generator().manual_seed(0)
 Clients = dict[str, Any]
@@ -189,6 +191,25 @@ def test_training_learns_and_keeps_the_frozen_base() -> None:
     with torch.no_grad():
         model[0].weight[0, 0] += 1  # type: ignore[index]
     assert fupareto.simulate(model, clients).layout.base() != base
+
+
+def test_a_model_that_was_trained_on_another_frozen_base_is_refused(tmp_path: Path) -> None:
+    """Whatever form it comes in; the vector alone does not tell."""
+    clients, training = PROGRAMS["LoRA"][1](), fupareto.FedAvg(rounds=1, lr=0.05, batch_size=8)
+    model = adapted()
+    federation = fupareto.simulate(model, clients)
+    trained = fupareto.train(federation, model, training, out=tmp_path / "run")
+    in_memory = fupareto.train(federation, model, training)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other[0].weight[0, 0] += 1  # type: ignore[index]
+    elsewhere = fupareto.simulate(other, clients)
+    for w0 in (tmp_path / "run", trained, in_memory, trained.model(), model):
+        with pytest.raises(fupareto.UserError, match=r"other frozen parameters|frozen parameter .* has other values"):
+            fupareto.unlearn(elsewhere, w0, ["a"], "finetune")
+        fupareto.unlearn(federation, w0, ["a"], FineTune(rounds=1, batch_size=8))
+    with pytest.raises(fupareto.UserError, match="other frozen parameters"):
+        fupareto.Result.load(elsewhere, tmp_path / "run")
 
 
 def test_ragged_samples_need_a_collate_function() -> None:

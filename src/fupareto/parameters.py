@@ -99,10 +99,21 @@ class Layout:
                 )
             if not tensors[name].is_floating_point():
                 raise UserError(f"the weights do not match the model: '{name}' has the type {tensors[name].dtype}")
+        self.check_base(tensors)
         w = torch.cat([tensors[name].detach().float().reshape(-1) for name in self.names])
         if not bool(torch.isfinite(w).all()):
             raise UserError("the model contains NaN or infinity; train it again with a lower learning rate")
         return w
+
+    def check_base(self, tensors: Mapping[str, Tensor]) -> None:
+        """Refuse tensors by name, frozen ones among them, that were trained on another frozen base."""
+        for name, own in self.fixed.items():
+            other = tensors.get(name)
+            if own.is_floating_point() and other is not None and not torch.equal(own.cpu(), other.cpu().to(own.dtype)):
+                raise UserError(
+                    f"the weights do not match the model: its frozen parameter '{name}' has other values; build the "
+                    "federation with the base that the weights were trained on"
+                )
 
     def state_dict(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the tensors of :meth:`named` with everything else that ``load_state_dict`` needs."""

@@ -26,7 +26,7 @@ from fupareto.report import render
 from fupareto.run.directory import Run, refuse_certified
 from fupareto.run.loop import Outcome
 from fupareto.run.reference import PLACES, UNKNOWN, Answered, Comparison, count_of, retraining_facts, retraining_seed
-from fupareto.run.start import Place, Start, start_from
+from fupareto.run.start import Place, Start, check_base, start_from
 from fupareto.vocabulary import STAGES
 
 Model = Union[Tensor, nn.Module, Mapping[str, Tensor], str, "os.PathLike[str]", Run, Start, "Result"]
@@ -78,6 +78,7 @@ class Result:
             The result.
         """
         summary, config = place.summary, place.config
+        check_base(federation.layout, place)
         if "task" in summary:
             federation = federation.judged(federation.task.agreed(summary["task"], "the run's", "the federation's"))
         request = None if place.trains else Request.from_json(place.request)

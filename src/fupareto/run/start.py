@@ -75,6 +75,7 @@ def start_from(layout: Layout, w0: Any, what: str = "w0") -> Start:
     if isinstance(w0, Run | MemoryRun):
         return _after(layout, w0)
     if isinstance(w0, nn.Module):
+        layout.check_base(w0.state_dict())
         w = parameters.read(w0)
     elif isinstance(w0, Tensor):
         w = w0.detach().float()
@@ -98,11 +99,23 @@ def kept_model(layout: Layout, place: Place) -> Tensor:
     if not place.finished:
         where = place.path or "the run in memory"
         raise UserError(f"{where} is not finished; continue it with --resume, or resume=True in Python, first")
+    check_base(layout, place)
     stage = place.summary["final"]
     tensors = place.load_model(stage)
     if tensors is None:
         raise UserError(f"{place.path} has no {stage}.safetensors; repeat the run in another directory")
     return layout.flat(tensors)
+
+
+def check_base(layout: Layout, place: Place) -> None:
+    """Refuse a run whose model has other frozen parameters than the federation's."""
+    base = place.config.get("base")
+    if base and base != layout.base():
+        where = place.path or "the run in memory"
+        raise UserError(
+            f"{where} was made with other frozen parameters than the federation's model has; build the federation with "
+            "the base that the run was made with"
+        )
 
 
 def training_of(place: Place) -> FedAvg | None:
