@@ -81,16 +81,22 @@ def replayed(place: Run, federation: Federation, rounds: str) -> list[Finding]:
     name = settings.pop("name")
     if "method" in settings:  # a sequential run packs the states of its method
         return [Finding(NOT_CHECKED, "method", "A run that forgot clients one after the other is not replayable.")]
-    if other := _other_options(name, settings):
-        text = f"The run was made by a version in which {name} had other options ({other}), so it is not replayable."
-        return [Finding(NOT_CHECKED, "method", text)]
     trained = trained_of(place)
     history = None if trained is None else history_of(Run.open(trained))
     federation = federation if history is None else WithHistory(federation, history)
     found = replaying.replay(place, find(name, settings), federation, numbers)
     if not found:
         return [Finding(NOT_CHECKED, "method", "No round's state was kept, so none is replayable.")]
-    return [Finding(LEVELS[one.result], f"round.{one.round}", f"Round {one.round}: {one.text}.") for one in found]
+    other = _other_options(name, settings)
+    doubt = f" Its options are not those of this version ({other}): another version may have made it." if other else ""
+    return [
+        Finding(
+            LEVELS[one.result],
+            f"round.{one.round}",
+            f"Round {one.round}: {one.text}.{doubt if one.result == replaying.WRONG else ''}",
+        )
+        for one in found
+    ]
 
 
 def _other_options(name: str, stored: Mapping[str, Any]) -> str:

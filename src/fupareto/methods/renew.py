@@ -132,7 +132,7 @@ class Renew(Method):
         count = state.round - max(state.started, math.floor((1 - self.averaged) * self.budget + 1e-9))
         if count <= 0:
             return state
-        mean = state.w if count == 1 else state.mean + (state.w - state.mean) / count
+        mean = state.w if count == 1 or not len(state.mean) else state.mean + (state.w - state.mean) / count
         return dataclasses.replace(state, mean=mean, w=mean if state.done else state.w)
 
     def _renewed(self, federation: Federation, state: Any) -> Any:
