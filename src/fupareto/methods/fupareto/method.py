@@ -79,7 +79,7 @@ class FUParetoState(RenewState):
 
 @dataclass(frozen=True)
 class FUPareto(FUParetoOptions):
-    """Forget clients by Pareto improvement and Pareto expansion, then recover."""
+    """Renew, then improve without relearning; or improve, expand and recover as in the paper."""
 
     name: ClassVar[str] = "fupareto"
     state: ClassVar[type[State]] = FUParetoState
