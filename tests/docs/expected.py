@@ -23,7 +23,7 @@ SCHEDULES = {  # how renewal ends, by its name in results/tune-schedule.json
     "cooldown": "a rate that falls to zero",
     "mean of 40 %": "momentum, mean of the last 40 %",
     "falling": "falling momentum",
-    "falling, mean of 30 %": "**falling momentum, mean of the last 30 %**",
+    "falling, mean of 30 %": "falling momentum, mean of the last 30 % (default)",
     "falling, mean of 50 %": "falling momentum, mean of the last 50 %",
 }
 PRINTED = {"initial": ("initial",), "unlearned": ("unlearn",), "recovered": ("post",)}  # our stages, the paper's words
