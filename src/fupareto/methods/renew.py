@@ -132,7 +132,8 @@ class Renew(Method):
         count = state.round - max(state.started, math.floor((1 - self.averaged) * self.budget + 1e-9))
         if count <= 0:
             return state
-        mean = state.w if count == 1 or not len(state.mean) else state.mean + (state.w - state.mean) / count
+        first = count == 1 or not len(state.mean)  # states that an earlier version kept have no mean
+        mean = state.w if first else state.mean + (state.w - state.mean) / count
         return dataclasses.replace(state, mean=mean, w=mean if state.done else state.w)
 
     def _renewed(self, federation: Federation, state: Any) -> Any:
