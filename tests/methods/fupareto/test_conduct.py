@@ -23,6 +23,8 @@ from fupareto.methods.fupareto.method import FUParetoState
 from fupareto.tasks.losses import Loss
 from presets import guard
 
+from ..quadratics import QuadraticFederation, linear
+
 FORGET, RETAINED, OTHER = "5", "3", "4"  # OTHER is forgotten too where two clients are
 METHOD = guard(rounds=36, recovery_rounds=4, lr=0.3)
 CE = Loss("ce")
@@ -147,6 +149,18 @@ def test_a_forget_client_that_turns_its_gradient_is_named_and_harms_nobody(w0: t
     assert useful(states[-1].w, (FORGET, OTHER)) >= useful(honest[-1].w, (FORGET, OTHER)) - 0.1
     assert all(OTHER in s.record["missing"] for s in states[-5:] if s.phase == "improve")
     assert not any(s.record["forgotten"] for s in states[1:])
+
+
+def test_a_trial_judges_a_gradient_as_it_was_sent() -> None:
+    """A gradient shortened to that of the others promises so little that no loss contradicts it clearly."""
+    steep, flat = linear([7.0, 0.0, 0.0], 9.0), linear([0.0, 0.3, 0.0], 1.0)
+    retained = {f"r{k}": linear([0.0, 0.0, 0.4], 1.0) for k in range(4)}
+    clients = QuadraticFederation(3, liar=steep, other=flat, **retained)
+    lying = FaultyFederation(clients, {"liar": scaled(-1000.0)})
+    method = guard(rounds=6, recovery_rounds=0, lr=0.05, forgotten_loss=0.0)
+    states = unlearn(lying, torch.zeros(3), method, ("liar", "other"))
+    assert set(states[-1].distrusted) == {"liar"}
+    assert steps_of(states) >= 2
 
 
 def test_honest_clients_are_never_accused_and_the_models_are_the_same(w0: torch.Tensor) -> None:

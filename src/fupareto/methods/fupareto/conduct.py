@@ -10,14 +10,14 @@ of all clients, and the bound is wider, because objectives differ.
 *Trial.* After 2, 4, 8, … improvements in a row without a step, and before a stage ends for want of one, every client
 that sent a gradient is asked for its losses at very small steps along two known directions. A loss is continuous, and
 follows its slope for small steps: a client whose losses do not return to its loss at the model, or fall or rise at
-another rate than its own gradient says, contradicts itself, and is not asked again in this run. If more than a
-third of the clients contradict themselves, the model is at fault and nobody is accused.
+another rate than its own gradient says, as it was sent, contradicts itself, and is not asked again in this run. If more
+than a third of the clients contradict themselves, the model is at fault and nobody is accused.
 
 *Quorum* (an option, search.py). A client that lies consistently passes the trial; a quorum below 1 overrules it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +44,17 @@ RATES = (0.2, 5.0)  # between which a loss may fall, over what its gradient says
 MOST_ACCUSED = 1 / 3
 
 
+@dataclass(frozen=True)
+class Shortened:
+    """A gradient that was far too long: its length as it was sent, and to which it was shortened."""
+
+    sent: float
+    kept: float
+
+    def __str__(self) -> str:
+        return f"a gradient of length {self.sent:.3g} was shortened to {self.kept:.3g}"
+
+
 class Watched(Wrapper):
     """A federation for one round of FUPareto: distrusted clients are not asked, and claims are bounded.
 
@@ -55,7 +66,7 @@ class Watched(Wrapper):
     def __init__(self, inner: Federation, distrusted: Mapping[str, str]) -> None:
         super().__init__(inner)
         self.distrusted = distrusted
-        self.bounded: dict[str, str] = {}
+        self.bounded: dict[str, Shortened] = {}
         self.answer: Gradients | None = None  # the last gradients, with the question:
         self.objectives: dict[str, Loss] = {}
         self.how: dict[str, Any] = {}
@@ -65,7 +76,8 @@ class Watched(Wrapper):
     ) -> Gradients:
         """Ask the clients that are trusted, and bound their answers."""
         asked = {i: loss for i, loss in objectives.items() if i not in self.distrusted}
-        found = bounded(self.inner.gradients(w, asked, pseudo, **how), asked, self.bounded)
+        found, shortened = bounded(self.inner.gradients(w, asked, pseudo, **how), asked)
+        self.bounded |= shortened
         found = replace(
             found, missing={**found.missing, **{i: self.distrusted[i] for i in objectives if i not in asked}}
         )
@@ -73,16 +85,18 @@ class Watched(Wrapper):
         return found
 
 
-def bounded(answer: Gradients, objectives: Mapping[str, Loss], told: dict[str, str]) -> Gradients:
+def bounded(answer: Gradients, objectives: Mapping[str, Loss]) -> tuple[Gradients, dict[str, Shortened]]:
     """Return the answer with far too long gradients shortened, and without far too large losses.
 
     Args:
         answer: Losses and gradients of the clients.
         objectives: Loss of every client.
-        told: Filled with the clients whose gradients were shortened, with the reason.
+
+    Returns:
+        The answer, and the clients whose gradients were shortened.
     """
     if not answer.ids:
-        return answer
+        return answer, {}
     names = [objectives[i].name for i in answer.ids]
     norms = torch.linalg.vector_norm(answer.gradients, dim=1).double().cpu().numpy() / answer.steps
     usual, far = _usual(norms, names)
@@ -90,10 +104,10 @@ def bounded(answer: Gradients, objectives: Mapping[str, Loss], told: dict[str, s
     long = norms > far * usual
     lost = (answer.losses > LARGE_LOSS) & (answer.losses > FAR_LOSS * typical) & (typical > 0)
     if not long.any() and not lost.any():
-        return answer
+        return answer, {}
     gradients = answer.gradients.clone()
+    shortened = {answer.ids[k]: Shortened(norms[k], usual[k]) for k in np.flatnonzero(long)}
     for k in np.flatnonzero(long):
-        told[answer.ids[k]] = f"a gradient of length {norms[k]:.3g} was shortened to {usual[k]:.3g}"
         gradients[k] *= usual[k] / norms[k]
     kept = np.flatnonzero(~lost)
     reasons = {
@@ -102,7 +116,8 @@ def bounded(answer: Gradients, objectives: Mapping[str, Loss], told: dict[str, s
     }
     ids = tuple(answer.ids[k] for k in kept)
     rows = gradients[torch.from_numpy(kept).to(gradients.device)]
-    return Gradients(ids, answer.losses[kept], rows, answer.steps[kept], {**answer.missing, **reasons})
+    found = Gradients(ids, answer.losses[kept], rows, answer.steps[kept], {**answer.missing, **reasons})
+    return found, shortened
 
 
 def _usual(values: Array, names: Sequence[str]) -> tuple[Array, Array]:
@@ -126,7 +141,8 @@ def reviewed(watched: Watched, before: "FUParetoState", after: "FUParetoState", 
         after: State after it.
         smallest: Smallest trial step of the round.
     """
-    record = {**after.record, **({"bounded": watched.bounded} if watched.bounded else {})}
+    told = {i: str(shortened) for i, shortened in watched.bounded.items()}
+    record = {**after.record, **({"bounded": told} if told else {})}
     searched = after.phase in ("improve", "recover") and watched.answer is not None
     if not searched or after.record.get("note"):
         return replace(after, record=record)
@@ -156,6 +172,7 @@ def trial(watched: Watched, state: "FUParetoState", smallest: float) -> dict[str
         mean = sum(units, torch.zeros_like(state.w, dtype=torch.float64)) / int(side.sum())
         direction = (mean * norms.median()).float()
         slopes = np.array([float(row.double() @ direction.double()) for row in rows]) / answer.steps
+        slopes *= [s.sent / s.kept if (s := watched.bounded.get(i)) else 1.0 for i in answer.ids]  # as it was sent
         accused |= _contradictions(watched, state.w, direction, slopes, smallest)
     return accused if len(accused) <= MOST_ACCUSED * len(answer.ids) else {}
 
