@@ -617,6 +617,42 @@ def front() -> Table:
     return table
 
 
+# Attacks -------------------------------------------------------------------------------------------------------------
+
+
+def by_attack(part: str) -> dict[str, list[Any]]:
+    """Return the runs of a part of results/attacks.json, all seeds, by attack."""
+    found: dict[str, list[Any]] = {}
+    for row in load("attacks")[part]:
+        found.setdefault(row["attack"], []).append(row)
+    return found
+
+
+def lied_in_training() -> Table:
+    """Return the accuracy of the honest clients by attack and average, means over seeds."""
+    averages = {"mean, off": "`mean` without limits", "mean": "`mean`", "trimmed": "`trimmed`", "median": "`median`"}
+    body = [
+        [attack, *(short(fmean(row["accuracy"][how] for row in rows)) for how in averages)]
+        for attack, rows in by_attack("training").items()
+    ]
+    return [["attack", *averages.values()], *body]
+
+
+def lied_to_fupareto() -> Table:
+    """Return steps, ASR and R-Acc of the honest clients by attack, without and with the rules, means over seeds."""
+    head = ["attack", "steps without", "ASR / R-Acc without", "steps", "ASR / R-Acc", "named"]
+    lines = []
+    for attack, rows in by_attack("unlearning").items():
+        line = [attack]
+        for rule in ("off", "on"):
+            means = {key: fmean(row[rule][key] for row in rows) for key in ("steps", "asr", "r_acc")}
+            line += [f"{means['steps']:.0f}", cell(means)]
+        right = sum(row["on"]["named"] == [row["liar"]] for row in rows)
+        nobody = not any(row["on"]["named"] for row in rows)
+        lines.append([*line, "nobody" if nobody else f"{right} of {len(rows)}"])
+    return [head, *lines]
+
+
 # The paper, cell by cell ---------------------------------------------------------------------------------------------
 
 COLUMNS = [("table1", d, n) for d in ("FMNIST", "CIFAR-100", "GTSRB") for n in (1, 5)]
@@ -706,6 +742,8 @@ EXPECTED: dict[str, Callable[[], Table]] = {
     "front lasting": lasting_overview,
     "lasting": lasting_overview,
     **{name: partial(lasting, name) for name in LASTING if measured_there(name)},
+    "attacks training": lied_in_training,
+    "attacks unlearning": lied_to_fupareto,
     "rates": rates,
     "tune-lasting": tuned,
     "tune-schedule": scheduled,

@@ -13,7 +13,7 @@ from .expected import COLUMNS, EXPECTED, load, source
 from .markdown import ROOT, Table, name_of, tables
 
 RESULTS = [ROOT / "docs" / "results.md", *sorted((ROOT / "docs" / "results").glob("*.md"))]
-ALSO = [ROOT / "README.md", ROOT / "docs" / "scale.md"]  # pages with a table of results among others
+ALSO = [ROOT / page for page in ("README.md", "docs/scale.md", "docs/security.md")]  # with a table among others
 NUMBER = re.compile(r"(?<![\w.])\.\d{2,3}(?!\d)")  # a fraction, as these pages write it
 
 
