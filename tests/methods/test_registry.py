@@ -59,7 +59,7 @@ def test_names() -> None:
     assert find("fupareto") == FUPareto()
     assert find("fedavg", {"lr": 1}) == FedAvg(lr=1)
     assert find("fupareto:guard", {"recovery_lr": 0.5}).budget == 200
-    assert find("fupareto").budget == 60  # a quarter of FedAvg's 200 rounds, and 10
+    assert find("fupareto").budget == 75  # a quarter of FedAvg's 200 rounds, 15 if clients lose accuracy, and 10
 
 
 def test_a_class_is_found_whatever_the_preset() -> None:
@@ -117,7 +117,7 @@ def test_an_experiment_file_can_change_single_settings_of_the_training() -> None
     asked = forgetter(file, "fupareto", {"training": {"batch_size": 7}})
     expected = dataclasses.replace(training(file), lr=0.3, batch_size=7)
     assert options(asked)["training"] == options(expected)
-    assert asked.budget == 10 + 4
+    assert asked.budget == 10 + 3 + 4
     assert options(forgetter(file, "renew", {}))["training"] == options(training(file))
 
 

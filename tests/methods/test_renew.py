@@ -15,7 +15,7 @@ from fupareto.config import Experiment
 from fupareto.errors import UserError
 from fupareto.federation import SimulatedFederation
 from fupareto.federation.collected import Local
-from fupareto.federation.questions import Answer, Failure, Question, Train, Trained
+from fupareto.federation.questions import Answer, Evaluate, Evaluated, Failure, Question, Train, Trained
 from fupareto.federation.request import Request
 from fupareto.methods import FedAvg
 from fupareto.methods.finetune import FineTune
@@ -167,14 +167,82 @@ def test_the_forget_clients_are_never_asked_so_they_may_be_gone() -> None:
 
 
 @given(st.integers(1, 5000), st.integers(1, 100))
-def test_its_budget_is_a_share_of_the_trainings_rounds(rounds: int, percent: int) -> None:
+def test_its_rounds_are_a_share_of_the_trainings(rounds: int, percent: int) -> None:
     """In whole numbers, in which .07 of 100 is 7."""
-    budget = method(training=FedAvg(rounds=rounds), rounds_share=percent / 100).budget
-    assert budget == -(-percent * rounds // 100)
+    renewal = method(training=FedAvg(rounds=rounds), rounds_share=percent / 100)
+    assert renewal.planned == -(-percent * rounds // 100)
+    assert renewal.budget == renewal.planned + renewal.window
 
 
-def test_it_runs_for_its_budget() -> None:
-    assert len(finished(Spy(clients()))) - 1 == method().budget == 4
+def test_it_runs_for_the_planned_rounds() -> None:
+    assert len(finished(Spy(clients()))) - 1 == method().planned == 4
+
+
+class Measuring:
+    """Changes what retained clients measure: ``right`` of a thousand samples with the k-th model that is evaluated."""
+
+    def __init__(self, *right: int, absent: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+        self.right, self.absent, self.models = right, absent, list[Tensor]()
+
+    def __call__(self, client: str, question: Question, answer: Answer | Failure) -> Answer | Failure:
+        if not isinstance(question, Evaluate):
+            return answer
+        if client in self.absent:
+            return Failure("no answer in time")
+        if not any(torch.equal(question.w, w) for w in self.models):
+            self.models.append(question.w)
+        return Evaluated({"test": {"samples": 1000, "right": self.right[len(self.models) - 1], "loss": 1.0}})
+
+
+def prolonged(measuring: Measuring, **options: Any) -> list[Any]:
+    spy = Spy(clients(), change=measuring)
+    states = finished(spy, averaged=0.5, **options)
+    assert {i for i, question in spy.asked if isinstance(question, Evaluate)} <= STAY
+    return states
+
+
+def test_retained_clients_that_lost_accuracy_get_further_ordinary_rounds() -> None:
+    """As many as were averaged, whose mean is kept instead; they go on from the last model, not from the mean."""
+    measuring = Measuring(900, 870)
+    states = prolonged(measuring)
+    plain = finished(Spy(clients()), averaged=0.0)
+    assert len(states) - 1 == 4 + 2 == method(averaged=0.5).budget
+    assert all(torch.equal(a.w, b.w) for a, b in zip(states[:5], plain, strict=True))
+    assert "0.870, 0.900 before" in states[4].record["note"]
+    expected, models = plain[-1], []
+    for _ in range(2):
+        expected = dataclasses.replace(TRAINING, rounds=6).step(Spy(clients()), expected)
+        models.append(expected.w)
+    torch.testing.assert_close(states[5].w, models[0])
+    torch.testing.assert_close(states[6].w, torch.stack(models).mean(0))
+    initial, renewed = measuring.models
+    assert torch.equal(initial, blobs.trained())
+    torch.testing.assert_close(renewed, torch.stack([state.w for state in plain[-2:]]).mean(0))
+
+
+@pytest.mark.parametrize("measured", [Measuring(900, 880), Measuring(900, 950), Measuring(900, 0, absent=STAY)])
+def test_without_a_loss_of_more_than_two_points_there_are_none(measured: Measuring) -> None:
+    assert len(prolonged(measured)) - 1 == 4
+
+
+def test_a_client_that_cannot_be_measured_is_left_out() -> None:
+    assert len(prolonged(Measuring(900, 870, absent={"2"}))) - 1 == 6
+
+
+def test_divergence_in_further_rounds_leaves_the_model() -> None:
+    """Starting again would leave a mixture that hardly trained."""
+    measuring, seen = Measuring(900, 100), 0
+
+    def change(client: str, question: Question, answer: Answer | Failure) -> Answer | Failure:
+        nonlocal seen
+        seen += isinstance(question, Train)
+        if isinstance(answer, Trained) and seen > 4 * len(STAY):
+            return dataclasses.replace(answer, w=answer.w * torch.nan)
+        return measuring(client, question, answer)
+
+    states = finished(Spy(clients(), change=change), averaged=0.5)
+    assert len(states) - 1 == 6
+    torch.testing.assert_close(states[-1].w, states[4].w)
 
 
 def test_a_training_that_diverges_starts_again_at_half_the_rate() -> None:
@@ -221,7 +289,7 @@ def ruined_in(rounds: set[int], absent: set[str] = frozenset(), **options: Any) 
 
 def test_an_absent_client_does_not_keep_it_from_starting_again() -> None:
     states = ruined_in({0}, absent={"3"})
-    assert [state.rate for state in states] == pytest.approx([0.3, 0.15, 0.15, 0.15, 0.15])
+    assert [state.rate for state in states[:5]] == pytest.approx([0.3, 0.15, 0.15, 0.15, 0.15])
     assert states[-1].record["step"] is not None
 
 
@@ -282,7 +350,7 @@ def test_its_training_is_that_of_the_experiment() -> None:
     file = Experiment.model_validate({"train": {"lr": 0.7, "decay": 0.98, "epochs": 3, "batch_size": 11, "rounds": 50}})
     wanted = Renew(training=FedAvg(rounds=50, lr=0.7, decay=0.98, epochs=3, batch_size=11))
     assert experiment.forgetter(file, "renew", {}) == wanted
-    assert wanted.budget == 13
+    assert wanted.planned == 13
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def _warn_of_unknown_training(method: Method) -> None:
             "fupareto: how the model was trained is not known, so renewal takes %d rounds with lr=%g and "
             "batch_size=%d, the defaults of FedAvg; set model to the training run, or give its settings: "
             'options="training.rounds=40 training.lr=0.1 training.batch_size=32"',
-            renew.budget,
+            renew.planned,
             assumed.lr,
             assumed.batch_size,
         )

@@ -24,16 +24,23 @@ sometimes ruined. What is kept is the mean of the models of the last rounds, a s
 al., arXiv 1803.05407): where clients' data differ much, a round's model is good for some clients and bad for others,
 and the mean is good for all. Buffers, such as running statistics, are averaged without momentum.
 
+A training that is slow to start may need longer. If the retained clients' mean accuracy on held-out data is more than
+two points below that of w0, as much as the audit allows, as many ordinary rounds follow as were averaged, and the mean
+of their models is kept instead.
+
 A young model can diverge at a rate that suits an old one; if no client's model can be used, training starts again from
 the renewed model at half the rate, unless that was the last round.
 
-Storage: w0, v and the mean. Communication: one model down and one up per retained client and round. The forget clients
-are not needed, so requests of clients that are gone can be answered too.
+Storage: w0, v and the mean. Communication: one model down and one up per retained client and round, and two models
+down to compare them at the end. The forget clients are not needed, so requests of clients that are gone can be
+answered too.
 """
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, ClassVar
 
 import torch
@@ -46,6 +53,8 @@ from fupareto.methods.base import Method, State, share
 from fupareto.methods.fedavg import FedAvg
 from fupareto.randomness import derive
 
+LOST = 0.02  # mean held-out accuracy that the retained clients may lose without further rounds
+
 
 @dataclass(frozen=True)
 class RenewState(State):
@@ -55,6 +64,7 @@ class RenewState(State):
     velocity: Tensor = field(default_factory=lambda: torch.empty(0))  # momentum; empty before the first round
     mean: Tensor = field(default_factory=lambda: torch.empty(0))  # of the last rounds' models; empty before them
     rate: float = 0.0  # base rate, halved when training diverges
+    further: int = 0  # rounds that were added because the retained clients had lost accuracy
 
 
 @dataclass(frozen=True)
@@ -87,9 +97,23 @@ class Renew(Method):
         return self.training or FedAvg()
 
     @property
-    def budget(self) -> int:
-        """Return the share of the training's rounds."""
+    def planned(self) -> int:
+        """The share of the training's rounds."""
         return max(1, math.ceil(self.rounds_share * self.trained.rounds - 1e-9))  # .07 of 100 rounds are 7, not 8
+
+    @property
+    def window(self) -> int:
+        """The last rounds, whose models are averaged; as many may follow."""
+        return self.planned - math.floor((1 - self.averaged) * self.planned + 1e-9)
+
+    @property
+    def budget(self) -> int:
+        """Rounds at most."""
+        return self.planned + self.window
+
+    def over(self, state: RenewState) -> bool:
+        """Return whether renewal has had its rounds."""
+        return state.round >= self.planned + state.further
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> RenewState:
         """Start from ``w0``; the first round renews it."""
@@ -112,29 +136,41 @@ class Renew(Method):
         """
         if not len(state.velocity):
             state = self._renewed(federation, state)
-        training = dataclasses.replace(self.trained, lr=state.rate, rounds=self.budget)
+        training = dataclasses.replace(self.trained, lr=state.rate, rounds=self.planned + state.further)
         after: Any = dataclasses.replace(training.step(federation, state), phase="renew")
-        if after.record["step"] is None:
-            if after.done or not diverged(after.record["missing"]):
-                return self._averaging(after)
+        if after.record["step"] is not None:
+            velocity = self.momentum_in(state.round, state.started) * state.velocity + (state.w - after.w)
+            w = torch.cat([(state.w - velocity)[: federation.layout.trainable], after.w[federation.layout.trainable :]])
+            after = dataclasses.replace(after, w=w, velocity=velocity)
+        elif diverged(after.record["missing"]) and not after.done and not state.further:
             again = self._renewed(federation, after)
             return dataclasses.replace(again, rate=state.rate / 2, started=after.round)
-        velocity = self.momentum_in(state.round, state.started) * state.velocity + (state.w - after.w)
-        w = torch.cat([(state.w - velocity)[: federation.layout.trainable], after.w[federation.layout.trainable :]])
-        return self._averaging(dataclasses.replace(after, w=w, velocity=velocity))
+        averaged = self._averaging(after)
+        return self._ended(federation, averaged) if after.done else averaged
 
     def momentum_in(self, round_: int, started: int = 0) -> float:
-        """Return the momentum of a round: it grows to the middle of all rounds, and is 0 in the first and the last."""
-        return self.momentum * 2 / self.budget * min(round_ - started, self.budget - 1 - round_)
+        """Return the momentum of a round: it grows to the middle of the planned rounds, and ends with 0."""
+        return self.momentum * 2 / self.planned * max(0, min(round_ - started, self.planned - 1 - round_))
 
     def _averaging(self, state: Any) -> Any:
-        """Return the state after a round with its model in the mean of the last ones; at the end that mean is kept."""
-        count = state.round - max(state.started, math.floor((1 - self.averaged) * self.budget + 1e-9))
+        """Return the state after a round with its model in the mean of the last ones."""
+        count = state.round - max(state.started, self.planned + state.further - self.window)
         if count <= 0:
             return state
         first = count == 1 or not len(state.mean)  # states that an earlier version kept have no mean
-        mean = state.w if first else state.mean + (state.w - state.mean) / count
-        return dataclasses.replace(state, mean=mean, w=mean if state.done else state.w)
+        return dataclasses.replace(state, mean=state.w if first else state.mean + (state.w - state.mean) / count)
+
+    def _ended(self, federation: Federation, state: Any) -> Any:
+        """Return the state after the last round with the mean as its model, or with further rounds to go."""
+        if not len(state.mean):
+            return state
+        if not state.further:
+            before, now = held_out(federation, state.retained, state.w0, state.mean)
+            if now < before - LOST:
+                note = f"held-out accuracy {now:.3f}, {before:.3f} before: {self.window} further rounds"
+                record = {**state.record, "note": note}
+                return dataclasses.replace(state, record=record, further=self.window, done=False)
+        return dataclasses.replace(state, w=state.mean)
 
     def _renewed(self, federation: Federation, state: Any) -> Any:
         """Return the state with ``w0`` mixed with a fresh model, the same one whenever it is asked for."""
@@ -151,3 +187,12 @@ def mixed(old: Tensor, fresh: Tensor, remains: float) -> Tensor:
         return fresh
     a = length / (length + remains * float(fresh.norm()))
     return (1 - a) * old + a * fresh
+
+
+def held_out(federation: Federation, clients: Sequence[str], *models: Tensor) -> list[float]:
+    """Return each model's mean accuracy on the test data of the clients that measured all of them; 0 if none did."""
+    found = [federation.evaluate(w, clients, ("test",)) for w in models]
+    rows = [[seen.accuracy(i, "test") for seen in found] for i in clients]
+    known = [[value for value in row if value is not None] for row in rows]
+    complete = [row for row in known if len(row) == len(models)]
+    return [fmean(column) for column in zip(*complete, strict=True)] if complete else [0.0] * len(models)

@@ -152,7 +152,7 @@ def test_unlearning_needs_a_request() -> None:
 
 def test_the_budget_is_all_phases() -> None:
     assert guard(rounds=7, recovery_rounds=5).budget == 12
-    assert FUPareto(rounds=7, recovery_rounds=5, renewal=0.3, training=FedAvg(rounds=11)).budget == 4 + 12
+    assert FUPareto(rounds=7, recovery_rounds=5, renewal=0.3, training=FedAvg(rounds=11)).budget == 4 + 2 + 12
 
 
 def test_a_state_starts_where_it_should() -> None:

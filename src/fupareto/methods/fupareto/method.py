@@ -92,7 +92,7 @@ class FUPareto(FUParetoOptions):
 
     def step(self, federation: Federation, state: FUParetoState) -> FUParetoState:
         """Run one round: renew, improve, expand after a failed improvement, or recover; end what is over."""
-        if self.renew and state.round < self.renewal_rounds:
+        if self.renew and not self.renew.over(state):
             return self._end_renewal(self.renew.step(federation, state))
         keep = state.expand_next and state.sample
         state = dataclasses.replace(state, sample=keep or state.sampled(self.participation))

@@ -141,14 +141,9 @@ class FUParetoOptions(Method):
         return Renew(self.renewal, *mixture, self.training) if self.renewal else None
 
     @property
-    def renewal_rounds(self) -> int:
-        """Rounds of renewal."""
-        return self.renew.budget if self.renew else 0
-
-    @property
     def budget(self) -> int:
-        """Rounds of all phases together."""
-        return self.renewal_rounds + self.rounds + self.recovery_rounds
+        """Rounds of all phases together, at most."""
+        return (self.renew.budget if self.renew else 0) + self.rounds + self.recovery_rounds
 
     def rows(self, forget: int, retained: int) -> int:
         """Count w0, the momentum or the gradients of those asked, and in recovery the guards, thrice while saving."""
