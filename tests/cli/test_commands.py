@@ -1,6 +1,7 @@
 """The commands that do what they should, from the experiment file to the comparison."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -121,7 +122,9 @@ def test_other_request_and_options(call: Call, small: Path, tmp_path: Path) -> N
 def test_the_training_of_renewal_can_be_set(call: Call, small: Path, tmp_path: Path) -> None:
     args = ("--set", "renewal=0.5", "--set", "training.lr=0.02", "--set", "rounds=1", "--set", "recovery_rounds=0")
     ended = call("unlearn", small / "trained", *args, "--out", tmp_path / "run", "--json", "--quiet")
-    assert json.loads(ended.out)["phases"]["renew"] == 3  # half of the training's rounds
+    assert json.loads(ended.out)["phases"]["renew"] == 3 + 1  # half of the rounds, and as many as are averaged
+    third = json.loads((tmp_path / "run/rounds.jsonl").read_text().splitlines()[2])
+    assert re.fullmatch(r"held-out accuracy 0\.\d+, 0\.\d+ before; rounds added: 1", third["note"])
     method = tomllib.loads((tmp_path / "run/config.toml").read_text())["method"]
     assert (method["training"]["lr"], method["training"]["rounds"]) == (0.02, 6)
     again = call("unlearn", small / "trained", *args, "--out", tmp_path / "run", "--resume", "--quiet")

@@ -1,12 +1,13 @@
 """Renewal: the mixture, training with momentum by the retained clients only, and what happens when it diverges."""
 
 import dataclasses
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -122,10 +123,17 @@ def test_the_last_round_is_an_ordinary_one() -> None:
     assert torch.allclose(last.w, dataclasses.replace(TRAINING, rounds=4).step(Spy(clients()), before).w, atol=1e-6)
 
 
+@cache
+def every_model() -> list[Any]:
+    """Return the states of a renewal that keeps its last model."""
+    return finished(Spy(clients()), averaged=0.0)
+
+
+@settings(max_examples=25)
 @given(st.integers(0, 100))
 def test_what_is_kept_is_the_mean_of_the_last_models(percent: int) -> None:
     """A share of them, rounded up; training itself does not change."""
-    last = finished(Spy(clients()), averaged=0.0)
+    last = every_model()
     kept = finished(Spy(clients()), averaged=percent / 100)
     count = max(1, -(-percent * 4 // 100))
     torch.testing.assert_close(kept[-1].w, torch.stack([state.w for state in last[-count:]]).mean(0))

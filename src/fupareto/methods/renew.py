@@ -167,7 +167,7 @@ class Renew(Method):
         if not state.further:
             before, now = held_out(federation, state.retained, state.w0, state.mean)
             if now < before - LOST:
-                note = f"held-out accuracy {now:.3f}, {before:.3f} before: {self.window} further rounds"
+                note = f"held-out accuracy {now:.3f}, {before:.3f} before; rounds added: {self.window}"
                 record = {**state.record, "note": note}
                 return dataclasses.replace(state, record=record, further=self.window, done=False)
         return dataclasses.replace(state, w=state.mean)
