@@ -1,9 +1,9 @@
-"""Does a marked client's mark go, on every task, and do the others lose anything?
+"""Forgetting of a marked client on every task, and what it costs the others.
 
     python benchmarks/marked_tasks.py [--out results/tasks.json] [--seeds 21 22 23] [TASK ...]
 
-Four clients, one of them marked. FUPareto and renewal forget it; a model retrained without it is the comparison. The
-attack success rate is measured on held-out inputs with the mark.
+Four clients, one of them marked. FUPareto and renewal forget it; a model retrained without it is the comparison, and a
+fresh one that was trained by renewal's schedule. The attack success rate is measured on held-out inputs with the mark.
 """
 
 import argparse
@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 import fupareto
 from fupareto.data import load, marks
+from fupareto.methods.base import Method
+from fupareto.methods.renew import Renew
 from fupareto.models import Bag, Gru, mlp
 from fupareto.tasks import Task, task_of
 from fupareto.versions import versions
@@ -101,9 +103,6 @@ CASES: dict[str, tuple[str, World, Callable[[], nn.Module], dict[str, Any]]] = {
 }
 
 
-METHODS = ("fupareto", "renew")  # by name: with their defaults, and renewal as the training of the model was
-
-
 def measured(stage: dict[str, Any]) -> dict[str, Any]:
     keys = ("asr", "forget_acc", "r_acc")
     return {**{key: stage[key] for key in keys}, "measures": stage.get("measures", {})}
@@ -121,8 +120,13 @@ def runs(name: str, seed: int) -> dict[str, Any]:
     training = fupareto.FedAvg(**how)
     trained = fupareto.train(federation, model, training, seed=seed, measure_every=0)
     found: dict[str, Any] = {"seed": seed, "methods": {}}
-    for label in METHODS:
-        result = fupareto.unlearn(federation, trained, [MARKED], label, seed=seed, measure_every=0)
+    methods: dict[str, str | Method] = {
+        "fupareto": "fupareto",
+        "renew": "renew",
+        "fresh": Renew(remains=0.0, training=training),
+    }
+    for label, method in methods.items():
+        result = fupareto.unlearn(federation, trained, [MARKED], method, seed=seed, measure_every=0)
         audit = result.audit(retrain=True, dormancy=0) if label == "fupareto" else result.audit(dormancy=0)
         summary = result.summary()
         found.setdefault("initial", measured(summary["stages"]["initial"]))
