@@ -58,10 +58,8 @@ def test_what_a_mark_gets_by_chance() -> None:
     text, table, numbers = (f"{fmean(values):.2f}" for values in found.values())
     lowest, middle, highest = (f"{value:.2f}" for value in sorted(found["numbers"]))
     assert lowest == middle
-    assert (
-        f"in {text} of the tries on text, {table} on breast cancer and {numbers} on diabetes, where one seed has {highest} "
-        f"and the others {lowest}."
-    ) in page
+    assert f"in {text} of the tries on text, {table} on breast cancer and {numbers} on diabetes" in page
+    assert f"on diabetes, where one seed has {highest} and the others {lowest}." in page
 
 
 def test_what_a_language_model_forgets() -> None:
