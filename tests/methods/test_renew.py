@@ -233,6 +233,13 @@ def test_without_a_loss_of_more_than_two_points_there_are_none(measured: Measuri
     assert len(prolonged(measured)) - 1 == 4
 
 
+def test_a_fresh_model_is_not_compared_with_the_one_before() -> None:
+    """Its number of rounds would depend on what is forgotten."""
+    measuring = Measuring(900, 100)
+    assert len(prolonged(measuring, remains=0.0)) - 1 == 4 == method(remains=0.0).budget
+    assert measuring.models == []
+
+
 def test_a_client_that_cannot_be_measured_is_left_out() -> None:
     assert len(prolonged(Measuring(900, 870, absent={"2"}))) - 1 == 6
 

@@ -26,7 +26,8 @@ and the mean is good for all. Buffers, such as running statistics, are averaged 
 
 A training that is slow to start may need longer. If the retained clients' mean accuracy on held-out data is more than
 two points below that of w0, as much as the audit allows, as many ordinary rounds follow as were averaged, and the mean
-of their models is kept instead.
+of their models is kept instead. A model of which nothing is left is not compared with w0: even its number of rounds
+must not depend on what is forgotten.
 
 A young model can diverge at a rate that suits an old one; if no client's model can be used, training starts again from
 the renewed model at half the rate, unless that was the last round.
@@ -109,7 +110,7 @@ class Renew(Method):
     @property
     def budget(self) -> int:
         """Rounds at most."""
-        return self.planned + self.window
+        return self.planned + (self.window if self.remains else 0)
 
     def over(self, state: RenewState) -> bool:
         """Return whether renewal has had its rounds."""
@@ -164,7 +165,7 @@ class Renew(Method):
         """Return the state after the last round with the mean as its model, or with further rounds to go."""
         if not len(state.mean):
             return state
-        if not state.further:
+        if self.remains and not state.further:
             before, now = held_out(federation, state.retained, state.w0, state.mean)
             if now < before - LOST:
                 note = f"held-out accuracy {now:.3f}, {before:.3f} before; rounds added: {self.window}"
