@@ -18,6 +18,7 @@ from fupareto import answering
 from fupareto.errors import UserError
 from fupareto.evidence import Ledger, keys, verify
 from fupareto.evidence.check import Against
+from fupareto.methods.renew import Renew
 from fupareto.report.ledger import index, letters
 from fupareto.report.ledger.words import state
 
@@ -57,6 +58,19 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def asked(ledger: Ledger, *clients: str) -> int:
     return ledger.add(fupareto.Request(clients).to_json(), TODAY, TODAY + timedelta(days=30)).number
+
+
+@pytest.mark.parametrize(
+    ("remains", "words"), [(0.0, "The model was trained anew"), (0.4, "The method is approximate")]
+)
+def test_a_letter_says_whether_the_model_was_trained_anew(
+    remains: float, words: str, trained: Path, tmp_path: Path
+) -> None:
+    engine, ledger = federation(), answering.begin(tmp_path / "ledger", trained)
+    method = Renew(remains=remains, training=TRAINING)
+    answering.answer(ledger, [asked(ledger, "a")], answering.with_federation(engine, method, dormancy=0))
+    letters.write(ledger, 1)
+    assert words in (ledger.path / "letters/1-record.html").read_text()
 
 
 def test_together_and_what_comes_back(trained: Path, tmp_path: Path) -> None:

@@ -162,9 +162,15 @@ def _basis(ledger: Ledger, answer: Entry) -> str:
     exact = [json.loads(line).get("exact") for line in lines]
     if any(exact) and all(value is not False for value in exact):
         return "The method is exact: the model is one that was never computed from these data."
-    if answer["method"].partition(":")[0] == "retrain":
+    if _anew(ledger.run_of(answer) / "config.toml", answer["method"].partition(":")[0]):
         return "The model was trained anew, without these data."
     return "The method is approximate: it changes a model that had used these data, and measurements say how well."
+
+
+def _anew(config: Path, method: str) -> bool:
+    """Return whether the model began with a fresh one: retraining, or renewal of which nothing remains."""
+    options = reading.document(config).get("method", {}) if method == "renew" and config.is_file() else {}
+    return method == "retrain" or options.get("remains") == 0
 
 
 def _made(certificate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
