@@ -145,7 +145,7 @@ def test_a_group_hides_what_few_samples_show(count: int) -> None:
     federation = fupareto.simulate(model, clients, workers=1)
     asked = Request(samples={"a": tuple(range(min(count, 5)))})
     assert asked.exposed()
-    request = asked.grouped({"a": 100}, count, seed=0)
+    request = asked.grouped(client_of(a=100), count, seed=0)
     assert len(request.samples["a"]) == count
     assert request.samples["a"][: len(asked.samples["a"])] == asked.samples["a"]
     assert bool(request.exposed()) == (count < 64)
@@ -155,10 +155,15 @@ def test_a_group_hides_what_few_samples_show(count: int) -> None:
     assert (rebuilt_ones > 0) == (count < 64)
 
 
+def client_of(**sizes: int) -> dict[str, dict[str, tuple[torch.Tensor, torch.Tensor]]]:
+    """Clients with as many samples of the classes 0, 1 and 2 in turn."""
+    return {i: {"train": (torch.zeros(n, 1), torch.arange(n) % 3)} for i, n in sizes.items()}
+
+
 def test_a_group_is_drawn_by_the_seed_and_no_larger_than_the_client() -> None:
     asked = Request(samples={"a": (3, 1), "b": (0,)})
-    sizes = {"a": 10, "b": 200}
-    one, same, other = (asked.grouped(sizes, 20, seed) for seed in (1, 1, 2))
+    clients = client_of(a=10, b=200)
+    one, same, other = (asked.grouped(clients, 20, seed) for seed in (1, 1, 2))
     assert one == same
     assert one.samples["b"] != other.samples["b"]
     assert sorted(one.samples["a"]) == list(range(10))
@@ -171,9 +176,17 @@ ROWS = st.sets(st.integers(0, 29))
 @given(ROWS.filter(bool), ROWS, st.integers(0, 40))
 def test_what_was_forgotten_before_is_not_counted_in_a_group(rows: set[int], before: set[int], group: int) -> None:
     asked = Request(samples={"a": tuple(rows)}).after(Request(samples={"a": tuple(before)}))
-    request = asked.grouped({"a": 30}, group, seed=0)
+    request = asked.grouped(client_of(a=30), group, seed=0)
     new = set(request.samples["a"]) - before
     assert set(request.samples["a"]) - new == rows & before  # none of those before is drawn
     enough = min(max(group, len(rows - before)), 30 - len(before))
     assert len(new) == (enough if rows - before else 0)
     assert (f"Only {len(new)} sample" in request.exposed()) == bool(new)  # fewer than 64 in any case
+
+
+def test_classes_that_were_forgotten_before_are_not_in_a_group() -> None:
+    asked = Request(samples={"a": (0, 1)}).after(Request(classes=(1,)))
+    request = asked.grouped(client_of(a=30), 10, seed=0)
+    drawn = set(request.samples["a"]) - {1}  # row 1 is of class 1, so it is in no gradient and does not count
+    assert len(drawn) == 10
+    assert all(row % 3 != 1 for row in drawn)

@@ -60,8 +60,7 @@ def unlearn(
         raise UserError(f"{trained} is not finished; continue it with --resume first")
     asked = _next(parent, experiment, request)
     if group and asked.samples:
-        clients = federation(experiment, root=host.root)[0].clients
-        asked = asked.grouped({i: len(splits["train"][1]) for i, splits in clients.items()}, group, experiment.seed)
+        asked = asked.grouped(federation(experiment, root=host.root)[0].clients, group, experiment.seed)
     elif group:
         raise UserError("--group is for requests for samples; a request for clients or classes is not made larger")
     for remark in filter(None, (asked.exposed(), _unmarked(experiment, asked))):

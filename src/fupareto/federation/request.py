@@ -141,23 +141,23 @@ class Request:
                 divided[f"{i}{VIRTUAL}"] = {**held_out, "train": splits["train"].take(gone)}
         return divided
 
-    def grouped(self, sizes: Mapping[str, int], group: int, seed: int) -> "Request":
+    def grouped(self, clients: Mapping[str, Splits], group: int, seed: int) -> "Request":
         """Return the request with more samples of the same clients, so that at least ``group`` are forgotten of each.
 
         The gradient of a few samples can give them away to the server; that of many mixes them. The samples that are
-        added are forgotten as well. Samples that earlier requests have forgotten are in no gradient and do not count; a
-        client of which the request names no others is left as it is.
+        added are forgotten as well. What earlier requests have forgotten is in no gradient and does not count; a client
+        of which the request names no others is left as it is.
 
         Args:
-            sizes: Number of training samples by client.
+            clients: Splits of every client.
             group: Smallest number of samples per client; a client that has fewer is forgotten as a whole.
             seed: Seed of the choice.
         """
         samples = {}
         for i, rows in self.samples.items():
-            asked, new = tuple(dict.fromkeys(rows)), self._new(i)
-            taken = {*asked, *self.left_samples.get(i, ())}
-            others = [r for r in range(sizes.get(i, 0)) if r not in taken]
+            asked = tuple(dict.fromkeys(rows))
+            held = self._held(i, clients[i]["train"]) if i in clients else set()
+            new, others = held.intersection(asked), sorted(held.difference(asked))
             drawn = stream(seed, "group", i).permutation(len(others))[: max(0, group - len(new)) if new else 0]
             samples[i] = (*asked, *sorted(others[k] for k in drawn))
         return replace(self, samples=samples)
@@ -194,6 +194,12 @@ class Request:
     def _new(self, client: str) -> set[int]:
         """Return the row numbers of a client that the request names and no earlier request has forgotten."""
         return set(self.samples.get(client, ())) - set(self.left_samples.get(client, ()))
+
+    def _held(self, client: str, train: Any) -> set[int]:
+        """Return the row numbers of a client's training data that no earlier request has forgotten."""
+        train = samples_of(train)
+        left = _rows(client, train, self.left_samples) | _among(train, self.left_classes)
+        return set(torch.nonzero(~left).flatten().tolist())
 
     def _gone(self, client: str, train: Samples) -> Tensor:
         return _rows(client, train, self.samples) if self.samples else _among(train, self.classes)
