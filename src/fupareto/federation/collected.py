@@ -74,6 +74,7 @@ class Trial:
         steps: The trial steps.
         mode: Mode of the module when losses are computed, "eval" or "train".
         seed: Seed of dropout in mode "train".
+        lacking: Clients that no gradient question of the round has sent ``w``, so that it is sent now.
     """
 
     w: Tensor
@@ -81,6 +82,7 @@ class Trial:
     steps: tuple[float, ...]
     mode: str = "eval"
     seed: int = 0
+    lacking: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -277,9 +277,10 @@ class Federation(ABC):
     ) -> Iterator[NDArray[np.float64]]:
         """Yield, step by step, the clients' losses at ``w - step · direction``: n down once, scalars up.
 
-        The clients have ``w`` from the gradient question of the same round. If the engine asks step by step, a caller
-        that stops early saves the remaining forward passes, and so does a client whose loss is above its limit for a
-        step: the remaining clients are not asked, and this client is asked first at the next step.
+        The clients have ``w`` from the gradient question of the same round, but for those that the trial names, which
+        are sent it now. If the engine asks step by step, a caller that stops early saves the remaining forward passes,
+        and so does a client whose loss is above its limit for a step: the remaining clients are not asked, and this
+        client is asked first at the next step.
 
         Args:
             trial: The model, the direction and the steps.
@@ -292,7 +293,7 @@ class Federation(ABC):
             One loss per client in the order of ``objectives``: ``inf`` where it has diverged, ``nan`` for a client
             that was not asked or did not answer.
         """
-        self.traffic.down += FLOAT * trial.w.numel() * len(objectives)
+        self.traffic.down += FLOAT * trial.w.numel() * (len(objectives) + len(trial.lacking))
         size = self.steps_per_question or len(trial.steps)
         for start in range(0, len(trial.steps), size):
             steps = trial.steps[start : start + size]

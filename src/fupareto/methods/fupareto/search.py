@@ -168,7 +168,8 @@ def search_improvement(
     found = Found(line.direction, cosines=line.objectives.cosines(line.coefficients), vetoed=first)
     by_client = [dict(zip(ids, limit.tolist(), strict=True)) for limit in limits]
     stop = by_client if line.rule.quorum == 1.0 else None  # where one veto is enough, nobody else is asked
-    rows = federation.losses(line.trial, {i: losses[i] for i in ids}, found.missing, stop, first)
+    trial = replace(line.trial, lacking=tuple(goals))
+    rows = federation.losses(trial, {i: losses[i] for i in ids}, found.missing, stop, first)
     for step, limit, after in zip(line.steps, limits, rows, strict=False):
         found = replace(found, tried=(*found.tried, step))
         answered = ~np.isnan(after)

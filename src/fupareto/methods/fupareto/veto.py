@@ -30,6 +30,6 @@ def ask_goals(
     missing: Missing = {}
     if not losses:
         return {}, missing
-    renewed, before = federation.losses(Trial(w, w - w0, (0.0, 1.0)), losses, missing)
+    renewed, before = federation.losses(Trial(w, w - w0, (0.0, 1.0), lacking=tuple(losses)), losses, missing)
     goals = renewed + RELAPSE * np.maximum(before - renewed, 0.0) + ROUNDING
     return {i: float(x) for i, x in zip(losses, goals, strict=True) if np.isfinite(x)}, missing
