@@ -135,15 +135,42 @@ def _paper(unlearned: Row | None, recovered: Row | None, std: bool, paper: Seque
     return [cell(row.paper, std) if (row := both[stage]) else "" for stage in paper]
 
 
-def ablation() -> Table:
-    """Return the ablation with the paper's one number per variant."""
-    rows = rows_of("ablation-fmnist", "CN=3")
+ABLATIONS = ("ablation-fmnist", "ablation-fmnist-fresh", "ablation-cifar10", "ablation-cifar100")
+
+
+def ablation(name: str) -> Table:
+    """Return an ablation with the paper's one number per variant."""
+    rows = rows_of(name, "CN=3")
     first = rows["w0", "initial"]
     table = [["method", *BOTH, "paper"], ["w0", cell(first.mean, True), "", cell(first.paper, True)]]
-    for label in labels_of("ablation-fmnist"):
+    for label in labels_of(name):
         unlearned, recovered = (rows[label, stage] for stage in BOTH)
         table.append([label, cell(unlearned.mean, True), cell(recovered.mean, True), cell(unlearned.paper, True)])
     return table
+
+
+def projection() -> Table:
+    """Return FUPareto beside M5 under every reading: what they reach, and how often they improve and expand."""
+    name, head = "projection-fmnist", ("unlearned", "worst client", "improve / expand / failed")
+    runs = {label: cell_of(name, "CN=3", label) for label in labels_of(name)}
+    first = next(iter(runs.values()))["stages"]["initial"]
+    table = [
+        ["reading", *head, "M5", *head[1:], "change of R-Acc"],
+        ["w0", cell(first), short(first["r_acc_min"]), *5 * [""]],
+    ]
+    labels = list(runs)
+    for one, other in zip(labels[::2], labels[1::2], strict=True):
+        pair = [runs[label]["stages"]["unlearned"] for label in (one, other)]
+        shown = [
+            [cell(stage), short(stage["r_acc_min"]), " / ".join(str(runs[label]["phases"][p]) for p in PHASES)]
+            for label, stage in zip((one, other), pair, strict=True)
+        ]
+        reading = one.removeprefix("FUPareto").removeprefix(", ") or "as in Table I"
+        table.append([reading, *shown[0], *shown[1], signed(pair[1]["r_acc"] - pair[0]["r_acc"])])
+    return table
+
+
+PHASES = ("improve", "expand", "failed")
 
 
 LITERAL = {
@@ -753,7 +780,8 @@ EXPECTED: dict[str, Callable[[], Table]] = {
     "table1-cifar100": lambda: methods("table1-cifar100", "CN=1", True, BOTH),
     "convergence-cifar10": lambda: methods("convergence-cifar10", "CN=2", True),
     "fmnist-cn5": lambda: seeds("fmnist-cn5"),
-    "ablation-fmnist": ablation,
+    **{name: partial(ablation, name) for name in ABLATIONS if measured_there(name)},
+    **({"projection-fmnist": projection} if measured_there("projection-fmnist") else {}),
     "ablation-paper": literal,
     "expansion-harm": harm,
     "table1-fmnist-small CN=5": lambda: methods("table1-fmnist-small", "CN=5", True),

@@ -1,8 +1,10 @@
 """Renewal: the mixture, training with momentum by the retained clients only, and what happens when it diverges."""
 
 import dataclasses
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +13,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import fupareto
 from fupareto import experiment, parameters, serial
 from fupareto.config import Experiment
-from fupareto.errors import UserError
+from fupareto.errors import Diverged, UserError
 from fupareto.federation import SimulatedFederation
 from fupareto.federation.collected import Local
 from fupareto.federation.questions import Answer, Evaluate, Evaluated, Failure, Question, Train, Trained
@@ -22,6 +25,7 @@ from fupareto.methods import FedAvg
 from fupareto.methods.finetune import FineTune
 from fupareto.methods.renew import Renew, RenewState, mixed
 from fupareto.randomness import derive
+from fupareto.run.directory import Run
 from fupareto.tasks.losses import Loss
 
 from . import blobs
@@ -216,7 +220,8 @@ def test_retained_clients_that_lost_accuracy_get_further_ordinary_rounds() -> No
     plain = finished(Spy(clients()), averaged=0.0)
     assert len(states) - 1 == 4 + 2 == method(averaged=0.5).budget
     assert all(torch.equal(a.w, b.w) for a, b in zip(states[:5], plain, strict=True))
-    assert "0.870, 0.900 before" in states[4].record["note"]
+    assert states[4].record["held_out"] == pytest.approx([0.9, 0.87])
+    assert "rounds added: 2" in states[4].record["note"]
     expected, models = plain[-1], []
     for _ in range(2):
         expected = dataclasses.replace(TRAINING, rounds=6).step(Spy(clients()), expected)
@@ -244,20 +249,50 @@ def test_a_client_that_cannot_be_measured_is_left_out() -> None:
     assert len(prolonged(Measuring(900, 870, absent={"2"}))) - 1 == 6
 
 
-def test_divergence_in_further_rounds_leaves_the_model() -> None:
-    """Starting again would leave a mixture that hardly trained."""
-    measuring, seen = Measuring(900, 100), 0
+def answering(measuring: Measuring, useless: Callable[[Answer], Answer | Failure]) -> list[Any]:
+    """Run renewal with further rounds in which what clients trained is ``useless``."""
+    seen = 0
 
     def change(client: str, question: Question, answer: Answer | Failure) -> Answer | Failure:
         nonlocal seen
         seen += isinstance(question, Train)
         if isinstance(answer, Trained) and seen > 4 * len(STAY):
-            return dataclasses.replace(answer, w=answer.w * torch.nan)
+            return useless(answer)
         return measuring(client, question, answer)
 
-    states = finished(Spy(clients(), change=change), averaged=0.5)
+    return finished(Spy(clients(), change=change), averaged=0.5)
+
+
+@pytest.mark.parametrize(
+    "useless",
+    [
+        lambda answer: dataclasses.replace(answer, w=answer.w * torch.nan),
+        lambda answer: Failure("no answer in time"),
+    ],
+    ids=["diverged", "absent"],
+)
+def test_further_rounds_in_which_nobody_trains_leave_the_mean(useless: Callable[[Answer], Answer | Failure]) -> None:
+    """Starting again would leave a mixture that hardly trained, and the last model alone is worse than the mean."""
+    measuring = Measuring(900, 100)
+    states = answering(measuring, useless)
     assert len(states) - 1 == 6
-    torch.testing.assert_close(states[-1].w, states[4].w)
+    assert torch.equal(states[-1].w, measuring.models[1])
+
+
+def test_who_does_not_measure_is_reported() -> None:
+    states = prolonged(Measuring(900, 950, absent={"2"}))
+    assert states[-1].record["missing"] == {"2": "no answer in time"}
+    assert prolonged(Measuring(900, 0, absent=STAY))[-1].record["held_out"] == []
+
+
+@pytest.mark.parametrize("rounds", [4, 8, 12])
+def test_a_renewal_that_learnt_nothing_is_not_complete(rounds: int, tmp_path: Path) -> None:
+    """With few rounds, too, in which it is not compared with w0 either."""
+    renewal = Renew(training=FedAvg(rounds=rounds, lr=1e9, batch_size=4))
+    assert renewal.planned <= 3
+    with pytest.raises(Diverged):
+        fupareto.unlearn(clients(), blobs.trained(), blobs.FORGET, renewal, out=tmp_path / "run")
+    assert not Run.open(tmp_path / "run").finished
 
 
 def test_a_training_that_diverges_starts_again_at_half_the_rate() -> None:

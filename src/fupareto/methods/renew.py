@@ -47,6 +47,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from fupareto.federation.collected import Missing
 from fupareto.federation.contract import Federation
 from fupareto.federation.questions import diverged
 from fupareto.federation.request import Request
@@ -64,6 +65,7 @@ class RenewState(State):
     w0: Tensor = field(default_factory=lambda: torch.empty(0))  # the model before renewal
     velocity: Tensor = field(default_factory=lambda: torch.empty(0))  # momentum; empty before the first round
     mean: Tensor = field(default_factory=lambda: torch.empty(0))  # of the last rounds' models; empty before them
+    counted: int = 0  # models in the mean
     rate: float = 0.0  # base rate, halved when training diverges
     further: int = 0  # rounds that were added because the retained clients had lost accuracy
 
@@ -137,40 +139,44 @@ class Renew(Method):
         """
         if not len(state.velocity):
             state = self._renewed(federation, state)
-        training = dataclasses.replace(self.trained, lr=state.rate, rounds=self.planned + state.further)
-        after: Any = dataclasses.replace(training.step(federation, state), phase="renew")
+        training = dataclasses.replace(self.trained, lr=state.rate)
+        after: Any = training.step(federation, state)
+        after = dataclasses.replace(after, phase="renew", done=self.over(after))
         if after.record["step"] is not None:
             velocity = self.momentum_in(state.round, state.started) * state.velocity + (state.w - after.w)
             w = torch.cat([(state.w - velocity)[: federation.layout.trainable], after.w[federation.layout.trainable :]])
-            after = dataclasses.replace(after, w=w, velocity=velocity)
+            after = self._averaged(dataclasses.replace(after, w=w, velocity=velocity))
         elif diverged(after.record["missing"]) and not after.done and not state.further:
             again = self._renewed(federation, after)
             return dataclasses.replace(again, rate=state.rate / 2, started=after.round)
-        averaged = self._averaging(after)
-        return self._ended(federation, averaged) if after.done else averaged
+        return self._ended(federation, after) if after.done else after
 
     def momentum_in(self, round_: int, started: int = 0) -> float:
         """Return the momentum of a round: it grows to the middle of the planned rounds, and ends with 0."""
         return self.momentum * 2 / self.planned * max(0, min(round_ - started, self.planned - 1 - round_))
 
-    def _averaging(self, state: Any) -> Any:
-        """Return the state after a round with its model in the mean of the last ones."""
-        count = state.round - max(state.started, self.planned + state.further - self.window)
-        if count <= 0:
+    def _averaged(self, state: Any) -> Any:
+        """Return the state after a round that trained, with its model in the mean of the last ones."""
+        if state.round <= self.planned + state.further - self.window:
             return state
-        first = count == 1 or not len(state.mean)  # states that an earlier version kept have no mean
-        return dataclasses.replace(state, mean=state.w if first else state.mean + (state.w - state.mean) / count)
+        mean = state.mean + (state.w - state.mean) / (state.counted + 1) if state.counted else state.w
+        return dataclasses.replace(state, mean=mean, counted=state.counted + 1)
 
     def _ended(self, federation: Federation, state: Any) -> Any:
-        """Return the state after the last round with the mean as its model, or with further rounds to go."""
+        """Return the state after the last round with the mean as its model, or with further rounds to go.
+
+        The mean is kept until a further round has trained, in case none does.
+        """
         if not len(state.mean):
             return state
         if self.remains and not state.further:
-            before, now = held_out(federation, state.retained, state.w0, state.mean)
-            if now < before - LOST:
-                note = f"held-out accuracy {now:.3f}, {before:.3f} before; rounds added: {self.window}"
-                record = {**state.record, "note": note}
-                return dataclasses.replace(state, record=record, further=self.window, done=False)
+            models, missing = (state.w0, state.mean), dict(state.record["missing"])
+            accuracy = held_out(federation, state.retained, models, missing)
+            state = dataclasses.replace(state, record={**state.record, "missing": missing, "held_out": accuracy})
+            if accuracy and accuracy[1] < accuracy[0] - LOST:
+                record = {**state.record, "note": f"the retained clients lost accuracy; rounds added: {self.window}"}
+                added = {"further": self.window, "started": state.round, "counted": 0, "done": False}
+                return dataclasses.replace(state, record=record, **added)
         return dataclasses.replace(state, w=state.mean)
 
     def _renewed(self, federation: Federation, state: Any) -> Any:
@@ -178,7 +184,7 @@ class Renew(Method):
         fresh, layout = federation.fresh(derive(state.seed, "renew")), federation.layout
         pairs = zip(layout.named(state.w0).items(), layout.named(fresh).values(), strict=True)
         w = layout.flat({name: mixed(tensor, new, self.remains) for (name, tensor), new in pairs})
-        return dataclasses.replace(state, w=w, velocity=torch.zeros_like(w))
+        return dataclasses.replace(state, w=w, velocity=torch.zeros_like(w), mean=torch.empty(0), counted=0)
 
 
 def mixed(old: Tensor, fresh: Tensor, remains: float) -> Tensor:
@@ -190,10 +196,19 @@ def mixed(old: Tensor, fresh: Tensor, remains: float) -> Tensor:
     return (1 - a) * old + a * fresh
 
 
-def held_out(federation: Federation, clients: Sequence[str], *models: Tensor) -> list[float]:
-    """Return each model's mean accuracy on the test data of the clients that measured all of them; 0 if none did."""
+def held_out(federation: Federation, clients: Sequence[str], models: Sequence[Tensor], missing: Missing) -> list[float]:
+    """Return each model's mean accuracy on the test data of the clients that measured all of them; none if none did.
+
+    Args:
+        federation: The clients.
+        clients: Clients to ask.
+        models: The models.
+        missing: Filled with the clients that do not answer, with the reason.
+    """
     found = [federation.evaluate(w, clients, ("test",)) for w in models]
+    for seen in found:
+        missing.update(seen.missing)
     rows = [[seen.accuracy(i, "test") for seen in found] for i in clients]
     known = [[value for value in row if value is not None] for row in rows]
     complete = [row for row in known if len(row) == len(models)]
-    return [fmean(column) for column in zip(*complete, strict=True)] if complete else [0.0] * len(models)
+    return [fmean(column) for column in zip(*complete, strict=True)]

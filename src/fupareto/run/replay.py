@@ -40,6 +40,7 @@ PUBLIC = {
     "velocity",
     "mean",
 }  # tensors of states that hold no answer of a forget client alone
+FREE = ("missing", "held_out")  # entries of a record that are not compared: who answered, and counts of right answers
 NEAR = 1e-5  # largest difference of a model that was computed on another machine, or in other processes
 BITS, CLOSE, WRONG, UNKNOWN = "bits", "close", "wrong", "unknown"
 
@@ -250,7 +251,7 @@ class _Again:
         far = float((again.w.cpu() - after.w).abs().max())
         other = [key for key, value in _values(after).items() if not _alike(value, _values(again)[key], self.near)]
         recorded = self.records[number]
-        told = json.loads(json.dumps({key: value for key, value in again.record.items() if key != "missing"}))
+        told = json.loads(json.dumps({key: value for key, value in again.record.items() if key not in FREE}))
         other += [key for key, value in told.items() if not _alike(recorded.get(key), value, self.near)]
         if not other and torch.equal(again.w.cpu(), after.w):
             return Replayed(number, BITS, "computed again, it is the same bit for bit")

@@ -118,15 +118,17 @@ def test_forget_clients_are_asked_for_losses_only() -> None:
     assert kinds == {TrialLosses}
 
 
-def test_forget_clients_are_sent_the_model_whose_losses_they_are_asked_for() -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_forget_clients_are_sent_the_model_whose_losses_they_are_asked_for(known: bool) -> None:
+    """Once in a round: with the question for their goals, if they are asked for them."""
     spy = Spy(clients())
     renewed = finished()[4]
-    goals = dict.fromkeys(blobs.FORGET, 1.0)
+    goals = dict.fromkeys(blobs.FORGET, 1.0) if known else {}
     before = spy.traffic.down
     state = method().step(spy, dataclasses.replace(renewed, goals=goals))
-    tried = len(state.record["tried"])
-    models = 2 * len(STAY) + 2 * len(blobs.FORGET)  # the model and the direction, to everybody
-    assert spy.traffic.down - before == 4 * (models * len(renewed.w) + tried * len((*STAY, *blobs.FORGET)))
+    models = 2 * len(STAY) + (2 if known else 3) * len(blobs.FORGET)  # the model, the direction, and w0 for the goals
+    steps = len(state.record["tried"]) * len((*STAY, *blobs.FORGET)) + (0 if known else 2) * len(blobs.FORGET)
+    assert spy.traffic.down - before == 4 * (models * len(renewed.w) + steps)
 
 
 def test_forget_clients_that_are_gone_end_improvement_at_once() -> None:

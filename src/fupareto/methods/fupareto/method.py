@@ -115,7 +115,7 @@ class FUPareto(FUParetoOptions):
         Renewal has removed what retained clients do not know, so the forget clients drive no further: they would be
         forgotten beyond a model that never knew them. They keep their veto, for which they send losses, no gradients.
         """
-        state, missing = self._with_goals(federation, state)
+        known, (state, missing) = tuple(state.goals), self._with_goals(federation, state)
         losses = dict.fromkeys(state.sample, CE)
         objectives = self._ask(federation, state, losses if state.goals else {})
         for side, there in (("forget", state.goals), ("retained", objectives.answer.ids)):
@@ -125,7 +125,10 @@ class FUPareto(FUParetoOptions):
         direction = self._descent(objectives, *self._improvement_hull(state, objectives))
         line = self._line(state, objectives, direction, self.rating.steps(self._eta(state), state.measured))
         asked = {**losses, **dict.fromkeys(state.goals, self.forgetting)}
-        found = Found() if line is None else search_improvement(federation, line, asked, state.vetoed, state.goals)
+        found = Found()
+        if line is not None:
+            line = dataclasses.replace(line, lacking=known)  # the others were just asked for their goals
+            found = search_improvement(federation, line, asked, state.vetoed, state.goals)
         found = dataclasses.replace(found, missing={**missing, **found.missing})
         moved = self._moved(state, "improve", objectives, found)
         if found.accepted is not None:

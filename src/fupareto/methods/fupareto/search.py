@@ -57,6 +57,7 @@ class Line:
         coefficients: The direction, as coefficients over the rows of ``objectives``.
         steps: The trial steps, in the order in which they are tried.
         rule: Condition of acceptance.
+        lacking: Clients that have not been sent ``w`` in this round.
     """
 
     w: Tensor
@@ -64,6 +65,7 @@ class Line:
     coefficients: Array
     steps: tuple[float, ...]
     rule: Rule
+    lacking: tuple[str, ...] = ()
 
     @cached_property
     def direction(self) -> Tensor:
@@ -73,7 +75,7 @@ class Line:
     @property
     def trial(self) -> Trial:
         """The trial models whose losses are asked for."""
-        return Trial(self.w, self.direction, self.steps, self.rule.mode, self.rule.seed)
+        return Trial(self.w, self.direction, self.steps, self.rule.mode, self.rule.seed, self.lacking)
 
     def positions(self, losses: Mapping[str, Loss]) -> list[int]:
         """Return the positions of the clients in ``losses`` whose gradients are known."""
@@ -168,8 +170,7 @@ def search_improvement(
     found = Found(line.direction, cosines=line.objectives.cosines(line.coefficients), vetoed=first)
     by_client = [dict(zip(ids, limit.tolist(), strict=True)) for limit in limits]
     stop = by_client if line.rule.quorum == 1.0 else None  # where one veto is enough, nobody else is asked
-    trial = replace(line.trial, lacking=tuple(goals))
-    rows = federation.losses(trial, {i: losses[i] for i in ids}, found.missing, stop, first)
+    rows = federation.losses(line.trial, {i: losses[i] for i in ids}, found.missing, stop, first)
     for step, limit, after in zip(line.steps, limits, rows, strict=False):
         found = replace(found, tried=(*found.tried, step))
         answered = ~np.isnan(after)
