@@ -144,6 +144,7 @@ def test_what_renewal_alone_would_have_cost(summary: Any, rounds: Any, config: A
     assert "Renewal alone would have cost 25 rounds and 0.6 MB (this run: 60 rounds and 99.4 MB; retraining: " in text
     text = part(render(summary, renewed, config), "cost")
     assert "Renewal alone would have cost 25 rounds and 0.6 MB (this run: 60 rounds and 99.4 MB)." in text
+    assert "Renewal" not in part(render(summary, [{**r, "phase": "renew"} for r in rounds], config), "cost")
     summary["cost"] = None
     assert "cost 25 rounds and 0.6 MB." in part(render(summary, renewed, config), "cost")
 

@@ -148,7 +148,7 @@ def cost(run: RunView) -> Safe:
 def _renewal(run: RunView) -> Safe | None:
     """What renewal alone would have cost: its rounds and bytes beside those of the run and of retraining."""
     renewing = [record for record in run.rounds if record.get("phase") == "renew"]
-    if not renewing:
+    if not renewing or len(renewing) == len(run.rounds):
         return None
     alone: dict[str, Any] = {"rounds": len(renewing)}
     for key in ("bytes_up", "bytes_down"):
