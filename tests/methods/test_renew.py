@@ -379,6 +379,17 @@ def test_it_resumes_from_what_was_saved() -> None:
     assert torch.equal(middle.w, states[-1].w)
 
 
+@pytest.mark.parametrize("cut", [3, 4, 5])
+def test_it_resumes_before_and_in_further_rounds(cut: int) -> None:
+    states = prolonged(Measuring(900, 870))
+    spy = Spy(clients(), change=Measuring(900, 870))
+    middle = serial.from_bytes({"RenewState": RenewState}, serial.to_bytes(states[cut]))
+    while not middle.done:
+        middle = method(averaged=0.5).step(spy, middle)
+    assert middle.round == 6
+    assert torch.equal(middle.w, states[-1].w)
+
+
 def test_the_fresh_model_is_of_the_seed() -> None:
     one, same, other = (finished(Spy(clients()), seed=k)[1].w for k in (1, 1, 2))
     assert torch.equal(one, same)
