@@ -4,7 +4,7 @@
 # make bench  set up with the peers to compare with, then every benchmark and docs/performance.md (about an hour)
 # make fuzz   set up, then 10,000 bad inputs for the command line (about half an hour)
 # make sbom   set up, then sbom.json: every package of the environment, as CycloneDX
-# make crash  set up, then lose power at every operation on the disk, with three kinds of remains (minutes)
+# make crash  set up, then lose power at every operation on the disk, with three kinds of remains; cut off at every write (minutes)
 # make kills  set up, then kill a hundred commands at random moments (minutes)
 # make test-flower FLOWER=1.42.0   set up, then the tests over Flower with another version of it (half an hour)
 # make test-deployment   set up, then SuperLinks and SuperNodes as real processes (about ten minutes)
@@ -21,7 +21,7 @@ test: $(STAMP) lint
 	$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile
 
 crash: $(STAMP)
-	FUPARETO_CRASH_EVERY=1 FUPARETO_CRASH_SEEDS=2 $(VENV)/bin/python -m pytest -s tests/run/test_power.py
+	FUPARETO_CRASH_EVERY=1 FUPARETO_CRASH_SEEDS=2 $(VENV)/bin/python -m pytest -s tests/run/test_power.py tests/run/test_loop.py
 
 kills: $(STAMP)
 	FUPARETO_KILLS=100 $(VENV)/bin/python -m pytest -s tests/cli/test_kills.py

@@ -777,6 +777,11 @@ EXPECTED: dict[str, Callable[[], Table]] = {
     "table1-fmnist CN=5": lambda: methods("table1-fmnist", "CN=5", False, BOTH),
     "table1-fmnist CN=1": lambda: methods("table1-fmnist", "CN=1", False, BOTH),
     "table1-gtsrb": lambda: methods("table1-gtsrb", "CN=5", True, BOTH),
+    **(
+        {"table1-gtsrb-cn1": lambda: methods("table1-gtsrb-cn1", "CN=1", True, BOTH)}
+        if measured_there("table1-gtsrb-cn1")
+        else {}
+    ),
     "table1-cifar100": lambda: methods("table1-cifar100", "CN=1", True, BOTH),
     "convergence-cifar10": lambda: methods("convergence-cifar10", "CN=2", True),
     "fmnist-cn5": lambda: seeds("fmnist-cn5"),
