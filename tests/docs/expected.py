@@ -465,6 +465,7 @@ def overview() -> Table:
     for words, name, setting in (
         ("Fashion-MNIST, 5 of 20, two seeds", "table1-fmnist", "CN=5"),
         ("Fashion-MNIST, 1 of 20, one seed", "table1-fmnist", "CN=1"),
+        ("GTSRB, 1 of 20, one seed", "table1-gtsrb-cn1", "CN=1"),
         ("GTSRB, 5 of 20, one seed", "table1-gtsrb", "CN=5"),
         ("CIFAR-10, 2 of 10, one seed", "convergence-cifar10", "CN=2"),
     ):
