@@ -70,3 +70,18 @@ def test_a_bench_on_a_terminal_shows_its_table_and_leaves_nothing(monkeypatch: p
     assert "FedOSD" in screen.getvalue()
     erased = "\x1b[2K"
     assert screen.getvalue().rstrip().endswith(erased)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_rounds_that_were_added_are_among_those_that_are_told(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
+    """A method may add rounds where they are needed; no bar is then beyond its end."""
+    screen, now = Screen(terminal), itertools.count(0, 9)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", screen)
+    if not terminal:
+        monkeypatch.setattr("time.monotonic", lambda: next(now))
+    with progress.rounds("renewal", 5, quiet=False) as watch:
+        assert watch is not None
+        watch({"round": 7, **RECORD})
+    assert ("7/7" if terminal else "round 7 of 7") in screen.getvalue()

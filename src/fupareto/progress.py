@@ -42,7 +42,7 @@ def _bar(title: str, total: int) -> Iterator[Callable[[dict[str, Any]], None]]:
         def show(record: dict[str, Any]) -> None:
             nonlocal said
             said = in_words(record) or said
-            bar.update(task, completed=record["round"], said=said)
+            bar.update(task, completed=record["round"], total=max(total, record["round"]), said=said)
 
         yield show
 
@@ -55,11 +55,9 @@ def _lines(title: str, total: int) -> Callable[[dict[str, Any]], None]:
         nonlocal last
         if time.monotonic() - last > 5 and in_words(record):
             last = time.monotonic()
-            print(
-                f"{title}: {record.get('unit', 'round')} {record['round']} of {total}, {in_words(record)}",
-                file=sys.stderr,
-                flush=True,
-            )
+            unit, number = record.get("unit", "round"), record["round"]
+            text = f"{title}: {unit} {number} of {max(total, number)}, {in_words(record)}"
+            print(text, file=sys.stderr, flush=True)
 
     return show
 
@@ -164,7 +162,7 @@ class TableBoard(Board):
         place = (column, self.TRAINING if title == "training" else label)
 
         def show(record: dict[str, Any]) -> None:
-            self.texts[place] = f"round {record['round']}/{total}"
+            self.texts[place] = f"round {record['round']}/{max(total, record['round'])}"
             self.said = in_words(record) or self.said
 
         self.texts[place] = f"round 0/{total}"

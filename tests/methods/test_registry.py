@@ -60,6 +60,7 @@ def test_names() -> None:
     assert find("fedavg", {"lr": 1}) == FedAvg(lr=1)
     assert find("fupareto:guard", {"recovery_lr": 0.5}).budget == 200
     assert find("fupareto").budget == 75  # a quarter of FedAvg's 200 rounds, 15 if clients lose accuracy, and 10
+    assert find("fupareto").expected == 60
 
 
 def test_a_class_is_found_whatever_the_preset() -> None:

@@ -219,6 +219,7 @@ def test_retained_clients_that_lost_accuracy_get_further_ordinary_rounds() -> No
     states = prolonged(measuring)
     plain = finished(Spy(clients()), averaged=0.0)
     assert len(states) - 1 == 4 + 2 == method(averaged=0.5).budget
+    assert method(averaged=0.5).expected == 4
     assert all(torch.equal(a.w, b.w) for a, b in zip(states[:5], plain, strict=True))
     assert states[4].record["held_out"] == pytest.approx([0.9, 0.87])
     assert "rounds added: 2" in states[4].record["note"]

@@ -15,6 +15,7 @@ from fupareto.methods.fedau import FedAU
 from fupareto.methods.federaser import FedEraser
 from fupareto.methods.fedosd import FedOSD
 from fupareto.methods.fupga import FUPGA
+from fupareto.methods.registry import find
 from fupareto.methods.retrain import Retrain
 from fupareto.methods.sequential import Sequential, SequentialState
 from fupareto.randomness import derive
@@ -126,6 +127,7 @@ def test_resuming_anywhere_gives_the_same_bits(inner: Method) -> None:
 
 def test_the_budget_is_that_of_all_requests() -> None:
     assert Sequential(FedOSD(rounds=7, recovery_rounds=5), 3).budget == 36
+    assert Sequential(find("fupareto"), 3).expected == 3 * 60
 
 
 @pytest.mark.parametrize(

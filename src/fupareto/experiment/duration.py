@@ -28,14 +28,14 @@ def check(method: Method, engine: SimulatedFederation, w: Tensor, agree: Agree) 
     The estimate is a lower bound for most methods: every round passes once over the data of all clients for each local
     epoch, at the speed that is measured for one epoch of one client.
     """
-    epochs = method.budget * int(getattr(method, "epochs", 1))
+    epochs = method.expected * int(getattr(method, "epochs", 1))
     if epochs <= SHORT:
         return
     seconds = epochs * _pass(engine, w, int(getattr(method, "batch_size", 200)))
     if seconds <= LONG:
         return
-    each = "" if epochs == method.budget else f" of {epochs // method.budget:,} local epochs"
-    sentence = f"{method.name} with {method.budget:,} rounds{each} takes at least {in_words(seconds)} on this machine"
+    each = "" if epochs == method.expected else f" of {epochs // method.expected:,} local epochs"
+    sentence = f"{method.name} with {method.expected:,} rounds{each} takes at least {in_words(seconds)} on this machine"
     if not agree(sentence):
         raise UserError(f"{sentence}; set fewer rounds or epochs, or start it all the same with --yes")
 

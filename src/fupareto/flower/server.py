@@ -145,12 +145,12 @@ def _certify(order: Order, result: api.Result, out: Path) -> None:
 
 def _how(order: Order, start: Start, out: Path, tracking: Tracking) -> dict[str, Any]:
     """Return the arguments that training and unlearning share."""
-    budget = order.chosen(start.training).budget
+    expected = order.chosen(start.training).expected
 
     def watch(entry: dict[str, Any]) -> None:
         missing = "".join(f"; {i} is missing: {why}" for i, why in (entry.get("missing") or {}).items())
         words = in_words(entry) or entry["phase"]
-        log.info("fupareto: round %d of %d, %s%s", entry["round"], budget, words, missing)
+        log.info("fupareto: round %d of %d, %s%s", entry["round"], max(expected, entry["round"]), words, missing)
         tracking(entry)
 
     return {

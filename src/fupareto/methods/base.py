@@ -114,6 +114,11 @@ class Method(ABC):
     def budget(self) -> int:
         """Largest number of rounds, all stages together."""
 
+    @property
+    def expected(self) -> int:
+        """Number of rounds to tell a user, without those that are added only where they are needed."""
+        return self.budget
+
     @abstractmethod
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> State:
         """Return the state before the first round.

@@ -114,6 +114,11 @@ class Renew(Method):
         """Rounds at most."""
         return self.planned + (self.window if self.remains else 0)
 
+    @property
+    def expected(self) -> int:
+        """The planned rounds."""
+        return self.planned
+
     def over(self, state: RenewState) -> bool:
         """Return whether renewal has had its rounds."""
         return state.round >= self.planned + state.further

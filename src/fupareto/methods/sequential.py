@@ -45,6 +45,11 @@ class Sequential(Method):
         """Rounds for all clients together."""
         return self.requests * self.method.budget
 
+    @property
+    def expected(self) -> int:
+        """Rounds for all clients together, as far as they can be told."""
+        return self.requests * self.method.expected
+
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> SequentialState:
         """Start with the first client."""
         if request is None or request.partial or len(request.clients) != self.requests:

@@ -138,7 +138,7 @@ def _run(title: str, work: _Work, place: Run | MemoryRun, settings: Settings) ->
     if place.finished:
         sides = about.sides(federation.ids) if about else ((), federation.ids)
         return Outcome(federation, place, sides, about.words() if about else "")
-    with settings.progress(title, work.method.budget) as watch:
+    with settings.progress(title, work.method.expected) as watch:
         return loop.run(
             work.method,
             federation,

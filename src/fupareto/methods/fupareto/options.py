@@ -145,6 +145,11 @@ class FUParetoOptions(Method):
         """Rounds of all phases together, at most."""
         return (self.renew.budget if self.renew else 0) + self.rounds + self.recovery_rounds
 
+    @property
+    def expected(self) -> int:
+        """Rounds of all phases together, without further rounds of renewal."""
+        return (self.renew.expected if self.renew else 0) + self.rounds + self.recovery_rounds
+
     def rows(self, forget: int, retained: int) -> int:
         """Count w0, the momentum or the gradients of those asked, and in recovery the guards, thrice while saving."""
         asked = sample_size(retained, self.participation)
