@@ -60,6 +60,10 @@ def test_what_a_mark_gets_by_chance() -> None:
     assert lowest == middle
     assert f"in {text} of the tries on text, {table} on breast cancer and {numbers} on diabetes" in page
     assert f"on diabetes, where one seed has {highest} and the others {lowest}." in page
+    left = {task: fmean(run["methods"]["fupareto"]["asr"] for run in tasks[task]) for task in found}
+    gaps = {task: left[task] - fmean(values) for task, values in found.items()}
+    assert f"differs from that by at most {max(map(abs, gaps.values())):.2f} in the mean" in page
+    assert gaps["binary"] < 0 < min(gaps["text"], gaps["numbers"])
 
 
 def test_what_a_language_model_forgets() -> None:
