@@ -23,8 +23,10 @@ class Screen(io.StringIO):
         return self.terminal
 
 
-def shown(monkeypatch: pytest.MonkeyPatch, terminal: bool, quiet: bool = False) -> str:
-    """Five rounds, each nine seconds after the one before as far as the clock of the lines is concerned."""
+def shown(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, quiet: bool = False, measured: int = 2, last: int = 5
+) -> str:
+    """Rounds of a run of five, each nine seconds after the one before as far as the clock of the lines is concerned."""
     screen, now = Screen(terminal), itertools.count(0, 9)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TERM", "xterm")
@@ -32,8 +34,8 @@ def shown(monkeypatch: pytest.MonkeyPatch, terminal: bool, quiet: bool = False) 
     if not terminal:
         monkeypatch.setattr("time.monotonic", lambda: next(now))
     with progress.rounds("training", 5, quiet) as watch:
-        for number in range(1, 6):
-            record: dict[str, Any] = {"round": number, **(RECORD if number == 2 else {})}
+        for number in range(1, last + 1):
+            record: dict[str, Any] = {"round": number, **(RECORD if number == measured else {})}
             if watch is not None:
                 watch(record)
     return screen.getvalue()
@@ -75,13 +77,5 @@ def test_a_bench_on_a_terminal_shows_its_table_and_leaves_nothing(monkeypatch: p
 @pytest.mark.parametrize("terminal", [False, True])
 def test_rounds_that_were_added_are_among_those_that_are_told(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
     """A method may add rounds where they are needed; no bar is then beyond its end."""
-    screen, now = Screen(terminal), itertools.count(0, 9)
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", screen)
-    if not terminal:
-        monkeypatch.setattr("time.monotonic", lambda: next(now))
-    with progress.rounds("renewal", 5, quiet=False) as watch:
-        assert watch is not None
-        watch({"round": 7, **RECORD})
-    assert ("7/7" if terminal else "round 7 of 7") in screen.getvalue()
+    text = shown(monkeypatch, terminal, measured=7, last=7)
+    assert ("7/7" if terminal else "round 7 of 7") in text
