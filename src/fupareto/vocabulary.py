@@ -8,6 +8,7 @@ from typing import Any
 STAGES = ("initial", "unlearned", "recovered")  # the models that every run reports, in this order
 RETRAINED = "retrained"  # a model trained without the forgotten data, in an audit and as a directory of a run
 SECOND = "retrained-2"  # another one, from another seed
+COST = ("rounds", "seconds", "bytes_up", "bytes_down", "passes")  # what the rounds of a run took, added up
 LARGEST_SETTING = 10**9  # absolute value of any number in an experiment file, or among the options of a method
 MOST_KEPT = 10**5  # rounds that a history can have
 DATA_FILES = (".npz", ".csv")  # endings of the data files that a user brings

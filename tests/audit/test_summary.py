@@ -77,7 +77,7 @@ def test_utility_by_hand() -> None:
 
 def test_cost_and_phases_are_counted() -> None:
     rounds = [
-        {"stage": stage, "phase": phase, "step": step, "seconds": 0.5, "bytes_up": 10, "bytes_down": 20}
+        {"stage": stage, "phase": phase, "step": step, "seconds": 0.5, "bytes_up": 10, "bytes_down": 20, "passes": 4.1}
         for stage, phase, step in [
             ("unlearned", "improve", 0.1),
             ("unlearned", "improve", None),
@@ -88,9 +88,11 @@ def test_cost_and_phases_are_counted() -> None:
             ("recovered", "recover", None),
         ]
     ]
-    assert summary.cost(rounds) == {"rounds": 7, "seconds": 3.5, "bytes_up": 70, "bytes_down": 140}
+    assert summary.cost(rounds) == {"rounds": 7, "seconds": 3.5, "bytes_up": 70, "bytes_down": 140, "passes": 28.7}
+    del rounds[3]["passes"]  # of an earlier version
+    assert summary.cost(rounds)["passes"] is None
     assert summary.phases(rounds) == {"improve": 2, "expand": 1, "failed": 2}
-    assert summary.cost([]) == {"rounds": 0, "seconds": 0, "bytes_up": 0, "bytes_down": 0}
+    assert summary.cost([]) == {"rounds": 0, "seconds": 0, "bytes_up": 0, "bytes_down": 0, "passes": 0}
     own = [{"stage": "unlearned", "phase": "mine"}]  # a method that knows no steps has not failed
     assert summary.phases(own) == {"improve": 0, "expand": 0, "failed": 0}
     renewal = [{"stage": "unlearned", "phase": "renew"}] * 3

@@ -74,7 +74,7 @@ def test_summary_has_every_documented_key(summary: dict[str, Any]) -> None:
     for measured in summary["stages"].values():
         assert measured.keys() >= MEASURES
         assert all(0 <= measured[key] <= 1 for key in MEASURES - {"mia_auc", "distance"})
-    assert set(summary["cost"]) == {"rounds", "seconds", "bytes_up", "bytes_down"}
+    assert set(summary["cost"]) == {"rounds", "seconds", "bytes_up", "bytes_down", "passes"}
     assert set(summary["phases"]) == {"renew", "improve", "expand", "failed"}
     assert summary["status"] == "complete"
     assert summary["final"] == "unlearned"
@@ -84,7 +84,7 @@ def test_summary_has_every_documented_key(summary: dict[str, Any]) -> None:
 def test_rounds_are_all_there(demo: tuple[Path, Ended], summary: dict[str, Any]) -> None:
     records = [json.loads(line) for line in (demo[0] / "rounds.jsonl").read_text().splitlines()]
     assert [r["round"] for r in records] == list(range(1, len(records) + 1))
-    keys = {"stage", "phase", "missing", "seconds", "bytes_up", "bytes_down"}
+    keys = {"stage", "phase", "missing", "seconds", "bytes_up", "bytes_down", "passes"}
     assert all(record.keys() >= keys for record in records)
     phases = [record["phase"] for record in records]
     renewed = phases.count("renew")
@@ -94,6 +94,7 @@ def test_rounds_are_all_there(demo: tuple[Path, Ended], summary: dict[str, Any])
         assert record.keys() >= {"losses", "step", "tried"}
         assert set(record["losses"]) <= set(summary["clients"])
         assert record["step"] is None or record["step"] in record["tried"]
+    assert {record["passes"] for record in records[:renewed]} == {8}  # an epoch of every retained client
     stages = [r["stage"] for r in records]
     assert set(stages) == {"unlearned"}
     assert summary["cost"]["rounds"] == len(records)

@@ -22,7 +22,7 @@ from fupareto.audit.training import Progress, Training, measure_of, no_progress
 from fupareto.federation.contract import Federation
 from fupareto.randomness import stream
 from fupareto.tally import with_tally
-from fupareto.vocabulary import RETRAINED, SECOND
+from fupareto.vocabulary import COST, RETRAINED, SECOND
 
 FORMAT = 2  # of audit.json; in format 1, relearning was rounds until the forgotten was back, and there was no dormancy
 
@@ -163,7 +163,7 @@ def compare(
     others = {**models, **{stage: truth.w for stage, truth in retrained.items() if stage != RETRAINED}}
     known = {**measured, **own}
     return {
-        **{key: first.cost[key] for key in ("rounds", "seconds", "bytes_up", "bytes_down")},
+        **{key: first.cost[key] for key in COST},
         **own,
         "stages": {
             stage: distance(federation, w, first.w, known[stage], own[RETRAINED], sides[0])

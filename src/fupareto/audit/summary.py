@@ -92,12 +92,17 @@ def conclude(
 
 
 def cost(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Add up what the method's rounds took; measuring the model in between is not part of it."""
+    """Add up what the method's rounds took; measuring the model in between is not part of it.
+
+    Passes are None where a round of an earlier version did not count them.
+    """
+    passes = [r["passes"] for r in rounds if r.get("passes") is not None]
     return {
         "rounds": len(rounds),
         "seconds": round(sum(r["seconds"] for r in rounds), 3),
         "bytes_up": sum(r["bytes_up"] for r in rounds),
         "bytes_down": sum(r["bytes_down"] for r in rounds),
+        "passes": round(sum(passes), 3) if len(passes) == len(rounds) else None,
     }
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from fupareto import experiment as experiments
 from fupareto import trust
 from fupareto.audit.assemble import FORMAT as AUDIT_FORMAT
+from fupareto.audit.summary import cost
 from fupareto.bench import reuse
 from fupareto.bench.curves import StoredCurves
 from fupareto.bench.file import CURVES, REFERENCES, Audit, Bench, Cell, cells
@@ -25,10 +26,9 @@ from fupareto.errors import Diverged, NotApplicable, UserError
 from fupareto.federation import Request
 from fupareto.methods.registry import kind
 from fupareto.run.directory import Run
-from fupareto.run.reference import COST
 from fupareto.tally import tally_of
 from fupareto.versions import versions
-from fupareto.vocabulary import RETRAINED, SECOND, STAGES
+from fupareto.vocabulary import COST, RETRAINED, SECOND, STAGES
 
 FORGOTTEN = 0.05  # an ASR at which a backdoor counts as forgotten, for what it took
 MEASURED = ("asr", "asr_max", "r_acc", "r_acc_std", "r_acc_min", "forget_acc", "mia_auc", "distance")
@@ -147,14 +147,11 @@ def cell_result(run: Run, history: str, trained: Path) -> dict[str, Any]:
     }
 
 
-def until(rounds: list[dict[str, Any]], forgotten: float = FORGOTTEN) -> dict[str, float] | None:
-    """Return rounds, seconds and bytes up to the first round that was measured with an ASR of at most ``forgotten``."""
-    spent = {"rounds": 0, "seconds": 0.0, "bytes_up": 0, "bytes_down": 0}
-    for record in rounds:
-        spent = {key: value + (1 if key == "rounds" else record.get(key) or 0) for key, value in spent.items()}
-        if record.get("asr") is not None and record["asr"] <= forgotten:
-            return spent
-    return None
+def until(rounds: list[dict[str, Any]], forgotten: float = FORGOTTEN) -> dict[str, Any] | None:
+    """Return the cost up to the first round that was measured with an ASR of at most ``forgotten``."""
+    low = (k for k, record in enumerate(rounds, 1) if record.get("asr") is not None and record["asr"] <= forgotten)
+    last = next(low, None)
+    return None if last is None else cost(rounds[:last])
 
 
 def attacked(run: Run) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Duration of a run, estimated before it starts, and the question whether it should start if that is long."""
 
+import dataclasses
 import time
 from collections.abc import Callable
 
@@ -45,9 +46,9 @@ def _pass(engine: SimulatedFederation, w: Tensor, batch_size: int) -> float:
     sizes = {i: len(splits["train"]) for i, splits in engine.clients.items()}
     least = min(sizes, key=lambda i: sizes[i])
     local = Local(1e-6, 1, batch_size, 0)
-    before, traffic = time.perf_counter(), (engine.traffic.up, engine.traffic.down)
+    before, spent = time.perf_counter(), dataclasses.astuple(engine.traffic)
     engine.train_mean(w, [least], Loss("ce"), local)
-    engine.traffic.up, engine.traffic.down = traffic  # the run has not begun
+    engine.traffic.up, engine.traffic.down, engine.traffic.passes = spent  # the run has not begun
     workers = min(engine.workers, len(sizes))
     return (time.perf_counter() - before) * sum(sizes.values()) / sizes[least] / workers
 

@@ -15,15 +15,17 @@ FLOAT = 4  # bytes of a float32, the type of models and gradients
 
 @dataclass
 class Traffic:
-    """Payload bytes sent over the network, or that would be, without protocol overhead.
+    """What was asked of the clients: payload bytes, without protocol overhead, and work.
 
     Attributes:
         up: Bytes from clients to the server.
         down: Bytes from the server to clients.
+        passes: Passes of single clients over their training data, see ``Question.passes``.
     """
 
     up: int = 0
     down: int = 0
+    passes: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class Federation(ABC):
     Attributes:
         ids: The clients, in the order in which everything about them is reported.
         layout: Names and shapes of the parameters in a flat model vector.
-        traffic: Bytes counted so far.
+        traffic: Bytes and passes counted so far.
         steps_per_question: Trial steps that the engine prefers in one question; None for all of them.
         device: Device of models and answers.
         holds_answers: Whether the engine has all answers in memory before it yields the first.
@@ -215,6 +215,7 @@ class Federation(ABC):
         self.traffic.down += sum(map(_payload, questions.values()))
         for i, answer in self._usable(questions, missing):
             self.traffic.up += _payload(answer)
+            self.traffic.passes += questions[i].passes
             yield i, answer
 
     def gradients(
@@ -263,6 +264,7 @@ class Federation(ABC):
         if not repeated:
             self.traffic.down += sum(map(_payload, questions.values()))
             self.traffic.up += FLOAT * (w.numel() + 1) * len(ids)
+            self.traffic.passes += sum(questions[i].passes for i in ids)
         return Gradients(
             tuple(ids), np.array(losses, np.float64), rows[: len(ids)], np.array(steps, np.float64), missing
         )
@@ -304,12 +306,13 @@ class Federation(ABC):
             table = {i: np.full(len(steps), np.nan) for i in objectives}
             for i, answer in self._usable(questions, missing):
                 assert isinstance(answer, Losses)
+                self.traffic.passes += questions[i].passes
                 losses = np.array(answer.losses, np.float64)
                 table[i] = np.where(np.isfinite(losses), losses, np.inf)
                 if limits is not None and size == 1 and table[i][0] > limits[start][i]:
                     first = i
                     break
-            # Counted as on a network, where all clients are asked at once.
+            # Bytes are counted as on a network, where all clients are asked at once.
             self.traffic.down += FLOAT * len(steps) * len(objectives)
             self.traffic.up += FLOAT * len(steps) * sum(i not in missing for i in objectives)
             yield from np.array(list(table.values())).T

@@ -195,7 +195,7 @@ class _Rounds:
     def next(self, state: State) -> tuple[State, dict[str, Any]]:
         """Run one round and return the state after it, with its record."""
         traffic, start = self.federation.traffic, time.perf_counter()
-        up, down = traffic.up, traffic.down
+        up, down, passes = traffic.up, traffic.down, traffic.passes
         present = Attendance(self.federation.at(state.round))
         after: State = self.method.step(present, state)
         record = {
@@ -206,6 +206,7 @@ class _Rounds:
             "seconds": round(time.perf_counter() - start, 6),
             "bytes_up": traffic.up - up,
             "bytes_down": traffic.down - down,
+            "passes": round(traffic.passes - passes, 3),
         }
         if self.absent:
             record["missing"], self.absent = {**record.get("missing", {}), **self.absent}, {}

@@ -19,9 +19,8 @@ from fupareto.run.execute import Settings
 from fupareto.run.in_memory import MemoryRun
 from fupareto.run.loop import Outcome
 from fupareto.run.start import Place, Start, kept_model, ridge_of, start_from, training_of
-from fupareto.vocabulary import RETRAINED, SECOND, retrains
+from fupareto.vocabulary import COST, RETRAINED, SECOND, retrains
 
-COST = ("rounds", "seconds", "bytes_up", "bytes_down")
 PLACES = (RETRAINED, SECOND)  # directories of retrained models in a run, the second of another seed
 UNKNOWN = (
     f"How the initial model was trained is not known: retrained with FedAvg's defaults, {FedAvg()}. Pass the settings "

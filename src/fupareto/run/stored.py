@@ -61,6 +61,7 @@ class Record(_Stored):
     seconds: float = Field(0.0, ge=0)
     bytes_up: Count = 0
     bytes_down: Count = 0
+    passes: Annotated[float, Field(ge=0)] | None = None
     asr: Number = None
     r_acc: Number = None
     r_acc_min: Number = None
@@ -92,6 +93,7 @@ class _Cost(_Stored):
     seconds: float = Field(0.0, ge=0)
     bytes_up: Count = 0
     bytes_down: Count = 0
+    passes: Annotated[float, Field(ge=0)] | None = None
 
 
 class Summary(_Stored):

@@ -21,6 +21,7 @@ QUESTIONS: dict[str, type["Question"]] = {}  # by class name, for engines that d
 ANSWERS: dict[str, type["Answer"]] = {}
 
 NUMBERS = "answered with numbers"  # prefix of the reasons that mean a diverged model
+FORWARD = 1 / 3  # of a pass forward and backward: the usual estimate of a forward pass's work
 LARGEST = 1e10  # larger weights and gradients are rejected as diverged
 
 
@@ -53,6 +54,11 @@ class Question(ABC):
     """
 
     answered_by: ClassVar[type[Answer]]
+
+    @property
+    def passes(self) -> float:
+        """How often the client goes over its training data, forward and backward; forward alone is a third of it."""
+        return 0.0
 
     def __init_subclass__(cls, abstract: bool = False) -> None:
         if not abstract:

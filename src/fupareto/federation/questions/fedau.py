@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fupareto import parameters
 from fupareto.federation.local import batches, features_of
+from fupareto.federation.questions.base import FORWARD
 from fupareto.federation.questions.training import Trained, TrainingQuestion
 from fupareto.federation.request import Splits
 from fupareto.parameters import Layout
@@ -37,6 +38,11 @@ class TrainHead(TrainingQuestion):
     epochs: int
     batch_size: int
     label_seed: int
+
+    @property
+    def passes(self) -> float:
+        """One pass forward for the features; the epochs of the last layer are neglected."""
+        return FORWARD
 
     def answer(self, module: nn.Module, splits: Splits, client: str) -> Trained:
         """Return the trained second head."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fupareto import parameters
 from fupareto.federation.local import batches, features_of, outputs_of, randomness
+from fupareto.federation.questions.base import FORWARD
 from fupareto.federation.questions.training import Trained, TrainingQuestion
 from fupareto.federation.request import Splits
 from fupareto.parameters import Layout
@@ -41,6 +42,11 @@ class Edit(TrainingQuestion):
     epochs: int
     batch_size: int
     seed: int
+
+    @property
+    def passes(self) -> float:
+        """The local epochs, and one pass forward for the targets; passes over held-out data are not counted."""
+        return self.epochs + FORWARD
 
     def answer(self, module: nn.Module, splits: Splits, client: str) -> Trained:
         """Minimise alignment + keeping + (mu / 2) · ||w - reference||² by SGD.

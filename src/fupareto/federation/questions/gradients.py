@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fupareto import parameters
 from fupareto.federation.local import descend, mean_loss, outputs_of, randomness
-from fupareto.federation.questions.base import Answer, Question, flaw_of_vector
+from fupareto.federation.questions.base import FORWARD, Answer, Question, flaw_of_vector
 from fupareto.federation.questions.schema import Count, Numbers
 from fupareto.federation.request import Splits
 from fupareto.parameters import Layout
@@ -67,6 +67,11 @@ class Gradient(GradientQuestion):
     seed: int = 0
     reference: Tensor | None = None
 
+    @property
+    def passes(self) -> float:
+        """One pass, and one forward for a reference."""
+        return 1 + FORWARD * (self.reference is not None)
+
     def answer(self, module: nn.Module, splits: Splits, client: str) -> LossAndGradient:
         """Return the mean loss over the training data and its gradient."""
         samples = samples_of(splits["train"])
@@ -108,6 +113,11 @@ class PseudoGradient(GradientQuestion):
     mode: str = "eval"
     seed: int = 0
     reference: Tensor | None = None
+
+    @property
+    def passes(self) -> float:
+        """The local epochs, one pass forward for the loss, and one for a reference."""
+        return self.epochs + FORWARD * (1 + (self.reference is not None))
 
     def answer(self, module: nn.Module, splits: Splits, client: str) -> LossAndGradient:
         """Return the loss before local SGD, and the pseudo-gradient."""
@@ -151,6 +161,11 @@ class TrialLosses(Question):
     loss: Loss
     mode: str = "eval"
     seed: int = 0
+
+    @property
+    def passes(self) -> float:
+        """One pass forward for every trial step."""
+        return FORWARD * len(self.steps)
 
     def answer(self, module: nn.Module, splits: Splits, client: str) -> Losses:
         """Return the mean loss over the training data at every trial step."""

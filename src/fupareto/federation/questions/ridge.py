@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fupareto import parameters
 from fupareto.federation.local import features_of
-from fupareto.federation.questions.base import NUMBERS, Answer, Question
+from fupareto.federation.questions.base import FORWARD, NUMBERS, Answer, Question
 from fupareto.federation.request import Splits
 
 
@@ -41,6 +41,11 @@ class Sums(Question):
     w: Tensor
     features: int
     classes: int
+
+    @property
+    def passes(self) -> float:
+        """One pass forward."""
+        return FORWARD
 
     def answer(self, module: nn.Module, splits: Splits, client: str) -> Summed:
         """Return the sums."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from fupareto import parameters
 from fupareto.federation.local import descend, outputs_of, randomness
 from fupareto.federation.optimisers import Optimiser
-from fupareto.federation.questions.base import Answer, Question, flaw_of_vector
+from fupareto.federation.questions.base import FORWARD, Answer, Question, flaw_of_vector
 from fupareto.federation.questions.schema import Count
 from fupareto.federation.request import Splits
 from fupareto.tasks.losses import Loss
@@ -32,6 +32,12 @@ class TrainingQuestion(Question, abstract=True):
     """Base class of questions that are answered by a local model."""
 
     answered_by: ClassVar[type[Answer]] = Trained
+    epochs: int
+
+    @property
+    def passes(self) -> float:
+        """The local epochs."""
+        return float(self.epochs)
 
     def flaw(self, answer: Trained, size: int) -> str | None:
         """Return why the model or the number of samples cannot be used, or None."""
@@ -71,6 +77,11 @@ class Train(TrainingQuestion):
     weight_decay: float = 0.0
     clip: float | None = None
     shuffle: bool = False
+
+    @property
+    def passes(self) -> float:
+        """The local epochs, and one pass forward for a reference."""
+        return self.epochs + FORWARD * (self.reference is not None)
 
     def answer(self, module: nn.Module, splits: Splits, client: str) -> Trained:
         """Return the trained local model."""

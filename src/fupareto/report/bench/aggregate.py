@@ -9,7 +9,7 @@ from fupareto import paper
 from fupareto.report.markup import measured
 
 KEYS = ("asr", "r_acc", "r_acc_std", "forget_acc", "distance")
-COSTS = ("rounds", "bytes_up", "bytes_down", "storage", "seconds")
+COSTS = ("rounds", "passes", "bytes_up", "bytes_down", "storage", "seconds")
 INITIAL = "w0"
 
 Results = Mapping[str, Any]

@@ -36,12 +36,13 @@ CAPTIONS = {
 }
 COST = (
     ("rounds", "rounds", count),
+    ("passes", "passes", count),
     ("bytes_up", "sent up", size),
     ("bytes_down", "sent down", size),
     ("storage", "stored", size),
     ("seconds", "time", duration),
 )
-UNTIL = ("rounds", "bytes_up", "seconds")  # what is also told up to the first round with a low ASR
+UNTIL = ("rounds", "passes", "bytes_up", "seconds")  # what is also told up to the first round with a low ASR
 
 
 def render(results: Results, curves: figures.Curves) -> str:

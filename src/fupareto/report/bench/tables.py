@@ -30,6 +30,7 @@ SHORT = {"not applicable": "n/a"}  # of a status, in narrow columns
 NONE = "–"
 SPENT = (
     "Rounds and traffic of unlearning and recovery together; stored: what the server keeps beside the model.",
+    "Passes: how often one client went over its training data; a pass forward alone counts a third.",
     "Seconds as measured on this machine, whatever else it did; measuring the models is not part of them.",
 )
 FAINT = 0.25  # below it, an initial model knows too little of the forget clients to measure forgetting
@@ -208,7 +209,8 @@ def _listed(values: Iterable[object]) -> str:
 def costs(results: Results, only: str | None = None) -> Sheet:
     """Return rounds, traffic, storage and time of every method, in every setting or in one."""
     retraining = next((m["label"] for m in results["methods"] if m["method"].partition(":")[0] == "retrain"), "")
-    columns = ["setting", "method", "rounds", "up", "down", "stored", "seconds", *(["ratio"] if retraining else [])]
+    columns = ["setting", "method", "rounds", "passes", "up", "down", "stored", "seconds"]
+    columns += ["ratio"] if retraining else []
     marks = _Marks()
     rows = []
     for setting in (s["name"] for s in results["settings"] if only in (None, s["name"])):
@@ -237,7 +239,7 @@ def costs(results: Results, only: str | None = None) -> Sheet:
 def _in_units(key: str, value: float | None) -> str:
     if value is None:
         return NONE
-    return count(value) if key == "rounds" else f"{value:.1f}" if key == "seconds" else size(value)
+    return count(value) if key in ("rounds", "passes") else f"{value:.1f}" if key == "seconds" else size(value)
 
 
 def _ratio(value: float | None, base: float | None) -> str:

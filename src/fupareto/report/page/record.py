@@ -108,6 +108,7 @@ def _log(run: RunView) -> Safe | None:
 COSTS = (
     ("rounds", "rounds", count),
     ("seconds", "time", duration),
+    ("passes", "passes over clients' data", count),
     ("bytes_up", "sent by clients", size),
     ("bytes_down", "sent to clients", size),
 )
