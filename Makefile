@@ -57,6 +57,7 @@ bench: $(STAMP)
 	    || echo "not all peers could be installed; the benchmarks say which are skipped"
 	$(VENV)/bin/python benchmarks/fedavg_round.py
 	$(VENV)/bin/python benchmarks/order.py
+	$(VENV)/bin/python benchmarks/allocation.py
 	$(VENV)/bin/python benchmarks/local_step.py
 	$(VENV)/bin/python benchmarks/fupareto_round.py
 	$(VENV)/bin/python benchmarks/line_search.py

@@ -29,6 +29,7 @@ def page(results: dict[str, Result]) -> str:
     sections: list[tuple[str, str, Callable[[Result], Iterable[str]]]] = [
         ("fedavg_round", "A FedAvg round, beside other simulators", fedavg),
         ("order", "Clients of unequal size", order),
+        ("allocation", "Memory that was freed", allocation),
         ("local_step", "Where a local step spends its time", local_step),
         ("fupareto_round", "A FUPareto round, beside the passes that it needs", fupareto),
         ("line_search", "What the line search asks for in a whole run", line_search),
@@ -71,6 +72,15 @@ most are absolute, so short gradients are hard on them unless one scales the pro
 PARTS_IN_WORDS = """\
 `gradients` and `losses` are the time in which the server waits for clients; the rest is its own. `bookkeeping` is
 everything else: copying and checking answers, the rule of the line search, the record.
+""".splitlines()
+
+FREED_IN_WORDS = """\
+The C library returns large blocks to the system as soon as they are freed, and the system clears them again, page by
+page, before the next batch can use them. The command line keeps them instead, for the whole process; the library
+changes nothing of its caller's process. In your own program, call `fupareto.allocation.keep_freed_memory()` before the
+federation is made, or set `MALLOC_ARENA_MAX=1`, `MALLOC_MMAP_THRESHOLD_=1073741824` and
+`MALLOC_TRIM_THRESHOLD_=4294967296` before it starts. A FedAvg round of four clients, each in a fresh process:
+
 """.splitlines()
 
 STEP_IN_WORDS = """\
@@ -231,6 +241,20 @@ def order(result: Result) -> Iterable[str]:
         for found in result["models"]
     ]
     yield from table(("", "samples", "times as fast as in the order asked"), rows)
+
+
+def allocation(result: Result) -> Iterable[str]:
+    yield from FREED_IN_WORDS
+    rows = [
+        (
+            found["model"],
+            str(found["batch"]),
+            times(found["times_as_fast"]),
+            *(f"{found['peak_mib'][name]['median']:,.0f}" for name in ("returned", "kept")),
+        )
+        for found in result["models"]
+    ]
+    yield from table(("", "batch", "times as fast when kept", "peak when returned, MiB", "when kept"), rows)
 
 
 def local_step(result: Result) -> Iterable[str]:

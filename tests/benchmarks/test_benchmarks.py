@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import allocation
 import fedavg_round
 import flower_round
 import fupareto_round
@@ -18,7 +19,7 @@ import page
 import solver
 from common import RESULTS, TimedOut, exponent, isolated, ratios
 
-PARTS = (fedavg_round, order, local_step, fupareto_round, line_search, growth, memory, solver)
+PARTS = (fedavg_round, order, allocation, local_step, fupareto_round, line_search, growth, memory, solver)
 SCRIPTS = {s.__name__: s for s in PARTS}
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from fupareto import files, trust
+from fupareto.allocation import keep_freed_memory
 from fupareto.cli import (
     attest,
     audit,
@@ -98,6 +99,7 @@ def _refuse(message: str) -> NoReturn:
 def main() -> None:
     """Run the command line; exit codes are listed in cli/common.py."""
     trust.forget()
+    keep_freed_memory()
     try:
         _check_arguments()
         app()
