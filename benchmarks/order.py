@@ -27,7 +27,7 @@ BATCH = 20
 class InOrder(SimulatedFederation):
     """Clients begin in the order in which they are asked."""
 
-    def _samples(self, asked: tuple[str, Question]) -> int:
+    def _rank(self, asked: tuple[str, Question]) -> int:
         return 0
 
 

@@ -130,16 +130,13 @@ class SimulatedFederation(Federation):
     def _pooled(
         self, pool: ThreadPoolExecutor, questions: Mapping[str, Question]
     ) -> Iterator[tuple[str, Answer | Failure]]:
-        """Yield answers in the order asked; of the clients that are asked at first, the largest begin.
-
-        A large client that begins last keeps one worker busy and the others idle.
-        """
+        """Yield answers in the order asked; the clients that are asked at first begin in the order of ``_rank``."""
         rest = iter(questions.items())
         waiting: dict[str, Future[Answer | Failure]] = {}
 
         def submit(count: int) -> None:
             some = list(itertools.islice(rest, count))
-            begun = {i: pool.submit(self._answer, i, question) for i, question in sorted(some, key=self._samples)}
+            begun = {i: pool.submit(self._answer, i, question) for i, question in sorted(some, key=self._rank)}
             waiting.update((i, begun[i]) for i, _ in some)
 
         submit(self._ahead)
@@ -153,9 +150,13 @@ class SimulatedFederation(Federation):
             for future in waiting.values():
                 future.cancel()
 
-    def _samples(self, asked: tuple[str, Question]) -> int:
-        """Return minus the number of a client's training samples, to sort by."""
-        return -len(self.clients[asked[0]].get("train", ()))
+    def _rank(self, asked: tuple[str, Question]) -> int:
+        """Return what clients are sorted by: those with most samples begin, or those asked first where order matters.
+
+        A large client that begins last keeps one worker busy and the others idle.
+        """
+        client, question = asked
+        return 0 if question.in_order else -len(self.clients[client].get("train", ()))
 
     @property
     def _ahead(self) -> int:

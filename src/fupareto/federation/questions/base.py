@@ -51,9 +51,11 @@ class Question(ABC):
 
     Attributes:
         answered_by: Class of the answers.
+        in_order: Whether clients should begin in the order asked, because an early answer may spare the others.
     """
 
     answered_by: ClassVar[type[Answer]]
+    in_order: ClassVar[bool] = False
 
     @property
     def passes(self) -> float:

@@ -154,6 +154,7 @@ class TrialLosses(Question):
     """
 
     answered_by: ClassVar[type[Answer]] = Losses
+    in_order: ClassVar[bool] = True
 
     w: Tensor
     direction: Tensor
