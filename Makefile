@@ -56,6 +56,7 @@ bench: $(STAMP)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]' \
 	    || echo "not all peers could be installed; the benchmarks say which are skipped"
 	$(VENV)/bin/python benchmarks/fedavg_round.py
+	$(VENV)/bin/python benchmarks/versions.py
 	$(VENV)/bin/python benchmarks/order.py
 	$(VENV)/bin/python benchmarks/allocation.py
 	$(VENV)/bin/python benchmarks/local_step.py

@@ -5,7 +5,7 @@
 Every cell of experiments/participation-fmnist.toml, which is FUPareto on Fashion-MNIST with everybody, a half and a
 fifth of those who stay in each round (at the scale "laptop"). Counted is what clients began to compute, also where a
 veto came too late to spare them. The exhaustive search is the paper's: in every round that searches, everybody computes
-the loss at every step of the range. That the decisions are the same is a matter of tests (tests/methods/test_veto.py).
+the loss at every step of the range. The decisions are the same (tests/methods/fupareto/test_search.py).
 An initial model that is under --runs already is used; cells are run anew, since what is resumed was not counted.
 """
 

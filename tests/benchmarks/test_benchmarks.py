@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,10 @@ import memory
 import order
 import page
 import solver
+import versions
 from common import RESULTS, TimedOut, exponent, isolated, ratios
 
-PARTS = (fedavg_round, order, allocation, local_step, fupareto_round, line_search, growth, memory, solver)
+PARTS = (fedavg_round, versions, order, allocation, local_step, fupareto_round, line_search, growth, memory, solver)
 SCRIPTS = {s.__name__: s for s in PARTS}
 
 
@@ -29,7 +31,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fedavg_round, "PEERS", {})  # processes that take long to start
         for name, script in SCRIPTS.items():
-            script.main(["--tiny", "--out", str(directory / f"{name}.json")])
+            more = ["--before", "now"] if script is versions else []  # a shallow clone has no earlier version
+            script.main(["--tiny", "--out", str(directory / f"{name}.json"), *more])
     return directory
 
 
@@ -73,6 +76,18 @@ def test_the_search_is_counted_and_never_asks_more_than_the_exhaustive_one(resul
         cell[f"passes{more}"] for more in ("", "_if_everybody_answers_every_tried_step", "_of_the_exhaustive_search")
     ]
     assert 0 < asked[0] <= asked[1] < asked[2]
+
+
+def test_a_twentieth_of_the_table_has_its_methods_and_rates() -> None:
+    bench, short = tomllib.loads(versions.TABLE.read_text()), versions.shortened()
+    rounds = ("rounds", "recovery_rounds")
+    for whole, part in zip(bench["methods"], short["methods"], strict=True):
+        for option, value in whole["options"].items():
+            assert part["options"][option] == (value / versions.SHARE if option in rounds else value)
+    assert (
+        short["experiment"]["train"]["rounds"] * versions.SHARE
+        == bench["scales"]["laptop"]["experiment"]["train"]["rounds"]
+    )
 
 
 def test_the_promised_sizes_fit() -> None:
