@@ -3,7 +3,8 @@
 python docs/paper.py [--out docs/results/paper.md]
 
 Numbers are those of results/*.json, the rule is fupareto.report.bench.verdict's; which files count, and what is said of
-cells without a run and of contradictions, is in docs/results/paper.toml.
+cells without a run and of contradictions, is in docs/results/paper.toml. Where a file has only some of a column's
+methods, a table of the next file that has the column follows.
 """
 
 import argparse
@@ -45,7 +46,7 @@ class Column:
     @property
     def keys(self) -> dict[str, Any]:
         """What entries of paper.toml are compared with."""
-        return {"table": self.table, "dataset": self.dataset, "CN": self.forget}
+        return {"table": self.table, "dataset": self.dataset, "CN": self.forget, "source": self.source}
 
     @property
     def title(self) -> str:
@@ -55,7 +56,7 @@ class Column:
     @property
     def marker(self) -> str:
         """The name by which tests find the table."""
-        return f"paper {self.table} {self.dataset} CN={self.forget}"
+        return f"paper {self.table} {self.dataset} CN={self.forget} {self.source or 'not run'}"
 
     def setting(self) -> Mapping[str, Any]:
         """Return the setting of the results that answers the column."""
@@ -80,9 +81,22 @@ class Line:
     cells: tuple[str, ...]
     verdict: str
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """Method and stage."""
+        return self.method, self.cells[0]
 
-def columns(about: Mapping[str, Any], folder: Path) -> Iterator[Column]:
-    """Yield the columns of the paper's tables in its order, each with the first source that has it."""
+    @property
+    def run(self) -> bool:
+        """Whether we have the cell."""
+        return self.verdict != NOT_RUN
+
+
+Tab = tuple[Column, list[Line]]  # a table: the rows of a column by one source
+
+
+def columns(about: Mapping[str, Any], folder: Path) -> Iterator[list[Tab]]:
+    """Yield the columns of the paper's tables in its order, each as the tables of the sources that answer it."""
     files = {
         name: json.loads(path.read_text()) for name in about["sources"] if (path := folder / f"{name}.json").exists()
     }
@@ -90,9 +104,21 @@ def columns(about: Mapping[str, Any], folder: Path) -> Iterator[Column]:
         for dataset, forget in dict.fromkeys((r["dataset"], r["CN"]) for r in paper.rows(table)):
             wanted = {"dataset": dataset, "CN": forget}
             found = [
-                n for n, r in files.items() if r["paper"] == table and wanted in [s["paper"] for s in r["settings"]]
+                Column(table, dataset, forget, name, results)
+                for name, results in files.items()
+                if results["paper"] == table and wanted in [s["paper"] for s in results["settings"]]
             ]
-            yield Column(table, dataset, forget, found[0], files[found[0]]) if found else Column(table, dataset, forget)
+            yield _needed([(column, lines(column)) for column in found or [Column(table, dataset, forget)]])
+
+
+def _needed(tabs: Sequence[Tab]) -> list[Tab]:
+    """Return the first table, and as many others as it takes to have every cell; one of several has no empty row."""
+    taken: list[Tab] = []
+    for column, rows in tabs:
+        lacking = {line.key for line in rows} - {line.key for _, some in taken for line in some if line.run}
+        if not taken or any(line.key in lacking and line.run for line in rows):
+            taken.append((column, rows))
+    return [(column, [line for line in rows if line.run]) for column, rows in taken[:-1]] + taken[-1:]
 
 
 def lines(column: Column) -> list[Line]:
@@ -144,15 +170,19 @@ def _signed(value: float) -> str:
 
 def page(about: Mapping[str, Any], folder: Path) -> str:
     """Return the page; raise ValueError for a column without a run and a reason."""
-    tables = [(column, lines(column)) for column in columns(about, folder)]
-    parts = [INTRODUCTION, "## The rule", RULE, "## In short", *_counts(tables), "## Figures and other claims"]
+    found = list(columns(about, folder))
+    parts = [INTRODUCTION, "## The rule", RULE, "## In short", *_counts(found), "## Figures and other claims"]
     parts.append(_figures(about, folder))
-    for column, rows in tables:
-        parts += [f"## {column.title}", _about(about, column)]
-        body = [[line.method, *line.cells, line.verdict] for line in rows]
-        parts.append(_table(HEAD, body, column.marker))
-        parts += _explained(about, column, rows)
+    for tabs in found:
+        parts.append(f"## {tabs[0][0].title}")
+        for number, (column, rows) in enumerate(tabs):
+            body = [[line.method, *line.cells, line.verdict] for line in rows]
+            parts += [OTHERS] * bool(number) + [_about(about, column), _table(HEAD, body, column.marker)]
+            parts += _explained(about, column, rows)
     return "\n\n".join(parts) + "\n"
+
+
+OTHERS = "All methods, at a smaller scale:"
 
 
 INTRODUCTION = """\
@@ -164,15 +194,21 @@ files. FUPareto is the algorithm without renewal (`fupareto:guard`). The paper d
 ablation was measured; it is compared with our unlearned models."""
 
 
-def _counts(tables: Sequence[tuple[Column, list[Line]]]) -> list[str]:
+def _counts(found: Sequence[Sequence[Tab]]) -> list[str]:
     words = (*VERDICTS, NOT_RUN)
     body, total = [], Counter[str]()
-    for column, rows in tables:
-        count = Counter(line.verdict for line in rows if line.cells[0] != "initial")
+    for tabs in found:
+        first = {line.key: line for _, rows in reversed(tabs) for line in rows}
+        count = Counter(line.verdict for (_, stage), line in first.items() if stage != "initial")
         total += count
-        body.append([column.title, *(str(count[word]) for word in words)])
+        body.append([tabs[0][0].title, *(str(count[word]) for word in words)])
     body.append(["all", *(str(total[word]) for word in words)])
-    return [_table(("column", *words), body, "paper counts"), "Rows of w0 are not judged: they are where both start."]
+    several = any(len(tabs) > 1 for tabs in found)
+    return [_table(("column", *words), body, "paper counts"), NOT_JUDGED + SEVERAL * several]
+
+
+NOT_JUDGED = "Rows of w0 are not judged: they are where both start."
+SEVERAL = " Where a column has two tables, a cell counts by the first that has it."
 
 
 def _about(about: Mapping[str, Any], column: Column) -> str:

@@ -695,20 +695,35 @@ COLUMNS += [("ablation", d, 3) for d in ("FMNIST", "CIFAR-10", "CIFAR-100")]
 WORDS = ["reproduced", "better", "worse", "contradicted", "not comparable", "not run"]
 
 
-def source(table: str, dataset: str, forget: int) -> tuple[str, str] | None:
-    """Return the first listed result file that has a column of the paper, and its setting."""
+Source = tuple[str, str]  # a result file and the setting of it that answers a column of the paper
+
+
+@cache
+def sources(table: str, dataset: str, forget: int) -> tuple[Source, ...]:
+    """Return the listed result files that answer a column of the paper: the first, and those with cells it lacks."""
+    found: list[Source] = []
+    have: set[tuple[str, str]] = set()
     for name in tomllib.loads((ROOT / "docs/results/paper.toml").read_text())["sources"]:
         if (ROOT / "results" / f"{name}.json").exists() and load(name)["paper"] == table:
             for setting in load(name)["settings"]:
                 if setting["paper"] == {"dataset": dataset, "CN": forget}:
-                    return name, setting["name"]
-    return None
+                    rows = beside(table, dataset, forget, (name, setting["name"]))[1:]
+                    new = {(row[0], row[1]) for row in rows if row[-1] != "not run"} - have
+                    found += [(name, setting["name"])] if new else []
+                    have |= new
+    return tuple(found)
+
+
+def part(table: str, dataset: str, forget: int, number: int) -> Table:
+    """Return one of the tables of a column; only the last one has rows of cells that were not run."""
+    found = sources(table, dataset, forget)
+    shown = beside(table, dataset, forget, found[number] if found else None)
+    return [row for row in shown if number >= len(found) - 1 or row[-1] != "not run"]
 
 
 @cache
-def beside(table: str, dataset: str, forget: int) -> Table:
-    """Return every cell of a column of the paper beside ours, with the verdict."""
-    found = source(table, dataset, forget)
+def beside(table: str, dataset: str, forget: int, found: Source | None) -> Table:
+    """Return every cell of a column of the paper beside that of a result file, with the verdict."""
     rows = rows_of(*found) if found else {}
     named = {m["label"]: _plain(m["paper"]) for m in load(found[0])["methods"] if m["paper"]} if found else {}
     ours = {(named.get(label, label), stage): row.mean for (label, stage), row in rows.items()}
@@ -762,7 +777,12 @@ def counted() -> Table:
     names = {"table1": "Table I", "ablation": "Ablation", "FMNIST": "Fashion-MNIST"}
     lines = []
     for table, dataset, forget in COLUMNS:
-        said = [row[-1] for row in beside(table, dataset, forget)[1:] if row[1] != "initial"]
+        verdicts: dict[tuple[str, str], str] = {}
+        for found in sources(table, dataset, forget) or (None,):
+            for row in beside(table, dataset, forget, found)[1:]:
+                if verdicts.get((row[0], row[1]), "not run") == "not run" and row[1] != "initial":
+                    verdicts[row[0], row[1]] = row[-1]
+        said = list(verdicts.values())
         title = f"{names[table]}, {names.get(dataset, dataset)}, CN = {forget}"
         lines.append([title, *(str(said.count(word)) for word in WORDS)])
     total = [str(sum(int(line[k]) for line in lines)) for k in range(1, len(WORDS) + 1)]
@@ -771,7 +791,11 @@ def counted() -> Table:
 
 EXPECTED: dict[str, Callable[[], Table]] = {
     "paper counts": counted,
-    **{f"paper {table} {d} CN={n}": partial(beside, table, d, n) for table, d, n in COLUMNS},
+    **{
+        f"paper {table} {d} CN={n} {name}": partial(part, table, d, n, number)
+        for table, d, n in COLUMNS
+        for number, name in enumerate([name for name, _ in sources(table, d, n)] or ["not run"])
+    },
     "overview": overview,
     "front": front,
     "front lasting": lasting_overview,

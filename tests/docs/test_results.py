@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .expected import COLUMNS, EXPECTED, load, source
+from .expected import COLUMNS, EXPECTED, load, sources
 from .markdown import ROOT, Table, name_of, tables
 
 RESULTS = [ROOT / "docs" / "results.md", *sorted((ROOT / "docs" / "results").glob("*.md"))]
@@ -104,9 +104,11 @@ def test_the_page_of_the_paper_says_which_seeds_are_not_fresh() -> None:
     text = (ROOT / "docs/results/paper.md").read_text()
     chosen = tomllib.loads((ROOT / "docs/results/paper.toml").read_text())["chosen"]
     for table, dataset, forget in COLUMNS:
-        if found := source(table, dataset, forget):
-            [setting] = [s for s in load(found[0])["settings"] if s["name"] == found[1]]
-            about = text.split(f"<!-- table: paper {table} {dataset} CN={forget} -->")[0].rsplit("## ", 1)[1]
+        for name, setting_name in sources(table, dataset, forget):
+            [setting] = [s for s in load(name)["settings"] if s["name"] == setting_name]
+            about = text.split(f"<!-- table: paper {table} {dataset} CN={forget} {name} -->")[0].rsplit("](../../", 1)[
+                1
+            ]
             named = dict(re.findall(r"Seed (\d+) is not a fresh test: (.+?\))\.", about))
             assert named == {
                 seed: chosen[dataset][seed] for seed in map(str, setting["seeds"]) if seed in chosen[dataset]
