@@ -102,6 +102,7 @@ def test_killed_and_run_again(tmp_path: Path) -> None:
         if low:
             assert cell["until"]["bytes_up"] == sum(record["bytes_up"] for record in rounds[:low])
             assert cell["until"]["passes"] == pytest.approx(sum(record["passes"] for record in rounds[:low]))
+            assert cell["until"]["r_acc"] == rounds[low - 1]["r_acc"]
     pages = {name: (out / name).read_bytes() for name in WRITTEN[1:]}
     (out / "report.html").unlink()
     again = forked("report", "runs/bench/tiny", cwd=tmp_path)

@@ -148,10 +148,10 @@ def cell_result(run: Run, history: str, trained: Path) -> dict[str, Any]:
 
 
 def until(rounds: list[dict[str, Any]], forgotten: float = FORGOTTEN) -> dict[str, Any] | None:
-    """Return the cost up to the first round that was measured with an ASR of at most ``forgotten``."""
+    """Return the cost up to the first round that was measured with an ASR of at most ``forgotten``, and its R-Acc."""
     low = (k for k, record in enumerate(rounds, 1) if record.get("asr") is not None and record["asr"] <= forgotten)
     last = next(low, None)
-    return None if last is None else cost(rounds[:last])
+    return None if last is None else {**cost(rounds[:last]), "r_acc": rounds[last - 1]["r_acc"]}
 
 
 def attacked(run: Run) -> dict[str, Any]:

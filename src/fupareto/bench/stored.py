@@ -58,7 +58,7 @@ class _Cell(_Part):
     error: str = ""
     stages: dict[str, Measures] | None = None
     cost: dict[str, float | None] | None = None
-    until: dict[str, float] | None = None
+    until: dict[str, float | None] | None = None
     final: str = ""
     membership: dict[str, _Attacked] = {}
     lasting: _Lasting = _Lasting()

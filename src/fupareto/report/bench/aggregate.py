@@ -93,9 +93,9 @@ def spent(results: Results, setting: str, label: str) -> dict[str, float | None]
 
 
 def until(results: Results, setting: str, label: str) -> dict[str, float | None]:
-    """Return what a method took until the ASR was low, on average over seeds; unknown if a seed never got there."""
+    """Return means over seeds of what a method took until the ASR was low, and R-Acc then; None if one never was."""
     found = [c.get("until") for c in answers(results, setting, label)]
-    values = {key: _known((own or {}).get(key) for own in found) for key in COSTS}
+    values = {key: _known((own or {}).get(key) for own in found) for key in (*COSTS, "r_acc")}
     return {key: fmean(known) if known and len(known) == len(found) else None for key, known in values.items()}
 
 

@@ -42,7 +42,10 @@ COST = (
     ("storage", "stored", size),
     ("seconds", "time", duration),
 )
-UNTIL = ("rounds", "passes", "bytes_up", "seconds")  # what is also told up to the first round with a low ASR
+UNTIL = (  # what is also told up to the first round with a low ASR
+    *(column for column in COST if column[0] in ("rounds", "passes", "bytes_up", "seconds")),
+    ("r_acc", "R-Acc", percent),
+)
 
 
 def render(results: Results, curves: figures.Curves) -> str:
@@ -197,14 +200,12 @@ def _cost(results: Results) -> Safe | None:
             cells = [cell(number(f"{key}.{name}", took[name], form)) for name, _, form in COST]
             if timed:
                 low = until(results, setting, label)
-                cells += [
-                    cell(number(f"{key}.until.{name}", low[name], form)) for name, _, form in COST if name in UNTIL
-                ]
+                cells += [cell(number(f"{key}.until.{name}", low[name], form)) for name, _, form in UNTIL]
             lines.append(row(tag("bdi", label), tag("td", setting), *cells))
     if not lines:
         return None
     heads: list[object] = ["method", "setting", *(title for _, title, _ in COST)]
-    heads += [join(title, tag("small", "until ASR 5%")) for name, title, _ in COST if name in UNTIL] if timed else []
+    heads += [join(title, tag("small", "until ASR 5%")) for _, title, _ in UNTIL] if timed else []
     content = table(heads, lines, "Cost", "sortable dense bench", words=(0, 1))
     return section("cost", "Cost", content, *(tag("p", text, class_="small") for text in tables.SPENT))
 
