@@ -514,7 +514,11 @@ def lasting_models(name: str) -> dict[str, list[Stage]]:
         return {**run["stages"].get(stage, {}), **models[stage], **more}
 
     found = {"w0": [told(c, "initial", {}, {}) for c in first]}
-    found["retrained"] = [told(c, "retrained", c["lasting"]["retraining"], {}) for c in first]
+    found["retrained"] = [  # two for every seed; how far they are apart is the unit
+        {**told(c, stage, c["lasting"]["retraining"], {}), "apart": None}
+        for c in first
+        for stage in ("retrained", "retrained-2")
+    ]
     for label in (m["label"] for m in results["methods"]):
         if mine := [c for c in runs if c["label"] == label]:
             few = "" if len(mine) == len(first) else f" ({len(mine)} of {len(first)} seeds)"
@@ -557,6 +561,16 @@ def lasting(name: str) -> Table:
         apart = times(average(models, "apart"))
         rows.append([label, *shares[:5], ways[0], shares[5], ways[1], apart, *costs])
     return [[word.strip() for word in header], *rows]
+
+
+def lasting_checks() -> Table:
+    """Return how many checks of each method's models are shown, open and refuted, over all settings and seeds."""
+    names = [name for name in LASTING if measured_there(name)]
+    table = [["method", "shown", "open", "refuted"]]
+    for label in labels_of(names[0]):
+        tallies = [c["checks"] for name in names for c in load(name)["cells"] if c["label"] == label and "stages" in c]
+        table.append([label, *(str(sum(tally[word] for tally in tallies)) for word in table[0][1:])])
+    return table
 
 
 def lasting_overview() -> Table:
@@ -803,6 +817,7 @@ EXPECTED: dict[str, Callable[[], Table]] = {
     **{name: partial(lasting, name) for name in LASTING if measured_there(name)},
     "attacks training": lied_in_training,
     "attacks unlearning": lied_to_fupareto,
+    "lasting checks": lasting_checks,
     "rates": rates,
     "tune-lasting": tuned,
     "tune-schedule": scheduled,
