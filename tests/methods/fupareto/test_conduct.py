@@ -246,4 +246,32 @@ LIES: dict[str, Callable[[float, float, Any], Any]] = {
 @given(loss=st.floats(0.0, 10.0), slope=st.floats(5.0, 50.0), smallest=st.floats(0.2, 1.0))
 def test_a_lie_contradicts_the_slope(lie: Any, loss: float, slope: float, smallest: float) -> None:
     steps = smallest * SHRINKING
-    assert contradiction(loss, slope, steps, lie(loss, slope, steps))
+    assert contradiction(loss, slope, steps, lie(loss, slope, steps), -np.inf)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.floats(0.0, 0.01), st.floats(0.01, 50.0), st.floats(-50.0, 50.0), st.floats(1e-4, 1.0))
+def test_a_client_that_has_nearly_forgotten_stays_trusted(
+    margin: float, speed: float, other: float, smallest: float
+) -> None:
+    """A hundredth of its samples are on the wrong side of the boundary; steps take them over it, or others back."""
+    steps = smallest * SHRINKING
+    mine, theirs = np.maximum(margin - speed * steps, 0.0), np.maximum(-margin - other * steps, 0.0)
+    assert contradiction(0.01 * margin, 0.01 * speed, steps, 0.01 * (mine + theirs)) is None
+    back = np.maximum(margin + speed * steps, 0.0) + 9 * np.maximum(speed * steps - margin, 0.0)
+    assert contradiction(0.01 * margin, -0.01 * speed, steps, 0.01 * back) is None
+
+
+def test_a_forgotten_client_that_is_honest_stays_trusted() -> None:
+    """Its loss is nearly zero, and cannot fall as far as its gradient says."""
+    loss, slope, steps = 6.7e-5, 0.35, 0.1 * SHRINKING
+    after = np.maximum(loss - slope * steps, 0.0)
+    assert contradiction(loss, slope, steps, after) is None
+    assert contradiction(1.0, slope, steps, 1.0 + slope * steps)  # a lie
+
+
+def test_a_stage_ends_when_every_forget_client_is_distrusted(w0: torch.Tensor) -> None:
+    states = unlearn(FaultyFederation(world(), {FORGET: scaled(-1000.0)}), w0, replace(METHOD, recovery_rounds=0))
+    assert set(states[-1].distrusted) == {FORGET}
+    since = next(k for k, s in enumerate(states) if s.distrusted)
+    assert len(states) - 1 <= since + 1

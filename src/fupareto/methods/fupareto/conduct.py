@@ -7,11 +7,13 @@ client that answers with its true losses and gradients (our addition).
 a loss beyond every comparison is no usable answer. Where fewer than three clients share an objective the median is that
 of all clients, and the bound is wider, because objectives differ.
 
-*Trial.* After 2, 4, 8, … improvements in a row without a step, and before a stage ends for want of one, every client
-that sent a gradient is asked for its losses at very small steps along two known directions. A loss is continuous, and
-follows its slope for small steps: a client whose losses do not return to its loss at the model, or fall or rise at
-another rate than its own gradient says, as it was sent, contradicts itself, and is not asked again in this run. If more
-than a third of the clients contradict themselves, the model is at fault and nobody is accused.
+*Trial.* After improvements in a row without a step (at first two), and before a stage ends for want of one, every
+client that sent a gradient is asked for its losses at very small steps along two known directions. A loss is
+continuous, and follows its slope for small steps: a client whose losses do not return to its loss at the model, or fall
+or rise at another rate than its own gradient says, as it was sent, contradicts itself, and is not asked again in this
+run. Steps that would take a good part of a loss away say nothing, since no loss falls below its lowest value, and one
+that is nearly there may rise faster than its gradient says. If more than a third of the clients contradict themselves,
+the model is at fault and nobody is accused. After a trial that accuses nobody, the next one takes twice as many rounds.
 
 *Quorum* (an option, search.py). A client that lies consistently passes the trial; a quorum below 1 overrules it.
 """
@@ -41,6 +43,7 @@ LARGE_LOSS = 100.0
 SHRINKING = 8.0 ** -np.arange(4, dtype=np.float64)  # steps of a trial, as shares of the smallest trial step
 NOISE = 1e-4  # of a loss, by rounding
 RATES = (0.2, 5.0)  # between which a loss may fall, over what its gradient says
+PART = 1 / 4  # of what a loss can fall: further than that a gradient does not tell
 MOST_ACCUSED = 1 / 3
 
 
@@ -148,13 +151,15 @@ def reviewed(watched: Watched, before: "FUParetoState", after: "FUParetoState", 
         return replace(after, record=record)
     refused = 0 if after.record["step"] is not None else before.refused + 1
     ends = after.ended and not before.ended
-    if not ends and (refused < 2 or refused & (refused - 1)):
+    if not ends and refused < before.patience:
         return replace(after, record=record, refused=refused)
     found = trial(watched, before, smallest)
     record["trial"] = found
+    if not found:
+        return replace(after, record=record, refused=0, patience=2 * before.patience)
     reasons = {i: f"distrusted since round {after.round}: {reason}" for i, reason in found.items()}
-    changes = {"refused": 0, "answered": (), "ended": False} if reasons else {"refused": refused}
-    return replace(after, record=record, distrusted={**before.distrusted, **reasons}, **changes)
+    distrusted = {**before.distrusted, **reasons}
+    return replace(after, record=record, distrusted=distrusted, refused=0, answered=(), ended=False)
 
 
 def trial(watched: Watched, state: "FUParetoState", smallest: float) -> dict[str, str]:
@@ -187,13 +192,14 @@ def _contradictions(watched: Watched, w: Tensor, direction: Tensor, slopes: Arra
     table = np.array(list(rows)).T  # (clients, steps)
     found = {}
     for i, loss, slope, batches, after in zip(answer.ids, answer.losses, slopes, answer.steps, table, strict=True):
-        reason = contradiction(float(loss), float(slope) if batches == 1 else None, steps, after)
+        known = float(slope) if batches == 1 else None
+        reason = contradiction(float(loss), known, steps, after, asked[i].lowest)
         if i not in missing and reason:
             found[i] = reason
     return found
 
 
-def contradiction(loss: float, slope: float | None, steps: Array, after: Array) -> str | None:
+def contradiction(loss: float, slope: float | None, steps: Array, after: Array, lowest: float = 0.0) -> str | None:
     """Return how losses at shrinking steps contradict the loss and its slope, or None.
 
     Args:
@@ -201,17 +207,21 @@ def contradiction(loss: float, slope: float | None, steps: Array, after: Array) 
         slope: By how much the loss falls per step, as the gradient says; None if that is not known exactly.
         steps: Steps, each a fraction of the one before.
         after: Losses at the steps.
+        lowest: The lowest value that the loss can have.
     """
-    noise = NOISE * max(abs(loss), 1.0)
+    noise, part = NOISE * max(abs(loss), 1.0), PART * (loss - lowest)
     fall = np.zeros(len(steps)) if slope is None else steps * slope
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(after - (loss - fall))
         if not np.isfinite(after[-1]) or (error[-1] > noise and error[-1] > 0.5 * error[0]):
             return f"a loss of {after[-1]:.3g} after a step of {steps[-1]:.1e} from {loss:.3g} is no continuous loss"
-        clear = np.flatnonzero(np.abs(fall) > 20 * noise)
+        clear = np.flatnonzero((np.abs(fall) > 20 * noise) & (fall <= part))
         if len(clear) < 2 or not np.isfinite(after[clear]).all():
             return None
         wider, rate = ((loss - after[k]) / fall[k] for k in clear[-2:])
-    if RATES[0] <= rate <= RATES[1] or abs(1 - rate) <= 0.5 * abs(1 - wider):
+    slowest, fastest = RATES
+    if -fall[clear[-1]] > part:
+        fastest = np.inf
+    if slowest <= rate <= fastest or abs(1 - rate) <= 0.5 * abs(1 - wider):
         return None
     return f"its loss falls {rate:.2f} times as fast as its gradient says"

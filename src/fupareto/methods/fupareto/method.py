@@ -73,7 +73,8 @@ class FUParetoState(RenewState):
     ended: bool = False  # whether improvement after renewal has no further step
     answered: tuple[str, ...] = ()  # clients that answered with gradients at w, if none is missing
     vetoed: str = ""  # the client that rejected a trial step last; it is asked first
-    refused: int = 0  # consecutive searches without an accepted step, see conduct.py
+    refused: int = 0  # consecutive searches without an accepted step since the last trial, see conduct.py
+    patience: int = 2  # of them before the next trial
     distrusted: dict[str, str] = field(default_factory=dict)  # clients that are not asked any more, with the reason
 
 
@@ -149,7 +150,8 @@ class FUPareto(FUParetoOptions):
         objectives = self._ask(federation, state, losses)
         for side, ids in (("forget", state.forget), ("retained", state.retained)):
             if not objectives.of_clients(ids):
-                return self._stay(state, "expand" if state.expand_next else "improve", objectives, side)
+                stayed = self._stay(state, "expand" if state.expand_next else "improve", objectives, side)
+                return dataclasses.replace(stayed, ended=state.distrusted.keys() >= set(ids))  # nobody will come back
         step = self._expand if state.expand_next else self._improve
         return step(federation, state, objectives, losses)
 
