@@ -58,6 +58,7 @@ def test_what_is_missing_is_run(call: Call, parts: list[Path], tmp_path: Path, m
     [
         ("lr = 0.05", "lr = 0.5", "another lr"),
         ("samples = 300", "samples = 400", "another experiment"),
+        ("seeds = [0, 1]", "seeds = [0, 1]\nmeasure_every = 3", "another measure_every"),
         ('method = "retrain"', 'method = "finetune"', "another method"),
         ("seeds = [0, 1]", "seeds = [0, 1]\naudit = { retrain = 1, dormancy = 2 }", "another audit"),
     ],

@@ -20,6 +20,7 @@ from fupareto.audit.attendance import never_answered
 from fupareto.errors import UserError
 from fupareto.federation import SimulatedFederation
 from fupareto.federation.questions import diverged
+from fupareto.methods.mode import MoDe
 from fupareto.run.directory import Run
 
 TINY = config.validate(
@@ -286,6 +287,17 @@ def test_a_training_that_changes_nothing_fails() -> None:
     federation = fupareto.simulate(nn.Linear(4, 3), {"a": (data, data), "b": (data, data)})
     with pytest.raises(UserError, match="2 rounds of training did not change the model"):
         fupareto.train(federation, model_of(federation), fupareto.FedAvg(rounds=2, lr=1e-20))
+
+
+def test_what_a_method_held_is_the_most_that_its_state_was() -> None:
+    """Renewal holds w0, a momentum and a mean, and is rid of the latter two when it ends."""
+    federation = normed([6, 6, 6])
+    w0 = model_of(federation)
+    method = fupareto.FUPareto(training=fupareto.FedAvg(rounds=8, lr=0.1, batch_size=4), rounds=2)
+    run = fupareto.unlearn(federation, w0, forget=["c0"], method=method)
+    assert run.summary()["stored"] == 3 * 4 * w0.numel()
+    kept = fupareto.unlearn(federation, w0, forget=["c0"], method=MoDe(rounds=2, recovery_rounds=0))
+    assert kept.summary()["stored"] == 4 * w0.numel()  # the new model
 
 
 def test_a_run_leaves_threads_and_their_number_as_they_were() -> None:

@@ -27,12 +27,14 @@ class Measured:
         result: The cell.
         experiment: The experiment of its setting, as the bench file had it.
         sequential: Whether its clients were forgotten one after the other.
+        measure_every: Rounds between measurements; None where the file does not say.
     """
 
     path: Path
     result: Mapping[str, Any]
     experiment: Mapping[str, Any]
     sequential: bool
+    measure_every: int | None
 
 
 Known = Mapping[tuple[str, int, str], Measured]  # by setting, seed and label
@@ -49,7 +51,8 @@ def read(paths: Sequence[Path]) -> Known:
         sequential = {m["label"]: m.get("sequential", False) for m in results["methods"]}
         for cell in results["cells"]:
             if cell.get("stages") is not None:
-                own = Measured(path, cell, settings[cell["setting"]], sequential[cell["label"]])
+                setting, every = settings[cell["setting"]], results.get("measure_every")
+                own = Measured(path, cell, setting, sequential[cell["label"]], every)
                 found[cell["setting"], cell["seed"], cell["label"]] = own
     return found
 
@@ -80,6 +83,8 @@ def _differences(own: Measured, cell: Cell, bench: Bench) -> Iterator[str]:
     options = own.result.get("options") or {}
     options = options.get("method", {}) if entry.sequential else options
     yield from (key for key in sorted({*wanted, *options}) if wanted.get(key) != options.get(key))
+    if own.measure_every not in (None, bench.measure_every):
+        yield "measure_every"
     if bench.audit is not None:
         lasting = own.result.get("lasting") or {}
         retrained = sum(name in lasting.get("models", {}) for name in (RETRAINED, SECOND))

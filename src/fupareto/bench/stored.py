@@ -84,6 +84,7 @@ class _Results(_Part):
     title: str
     scale: str
     reduced: str
+    measure_every: int | None = None
     paper: Literal["", "table1", "ablation"]
     versions: dict[str, Any] = {}
     settings: list[_Setting] = Field(min_length=1)

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from fupareto import files, seal
+from fupareto.allocation import keep_freed_memory
 from fupareto.audit.attacks.shadowed import Shadowed
 from fupareto.config import Experiment, validate
 from fupareto.cores import usable_cores
@@ -216,7 +217,7 @@ def _together(jobs: Sequence[Job], done: Callable[[], None]) -> None:
     workers = min(usable_cores(), len(jobs))
     if not workers:
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin) as pool:
         futures: list[Future[None]] = [pool.submit(_work, job) for job in jobs]
         try:
             for future in as_completed(futures):
@@ -230,6 +231,12 @@ def _together(jobs: Sequence[Job], done: Callable[[], None]) -> None:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _begin() -> None:
+    """Set up a process that trains shadow models."""
+    keep_freed_memory()
+    _end_with_parent()
 
 
 def _end_with_parent() -> None:

@@ -144,8 +144,8 @@ class SimulatedFederation(Federation):
             while waiting:
                 i = next(iter(waiting))
                 found = waiting.pop(i).result()
-                submit(1)
                 yield i, found
+                submit(1)  # not before: this answer may have spared the others
         finally:
             for future in waiting.values():
                 future.cancel()

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Self
 
+import torch
 from torch import Tensor
 
 from fupareto.federation.collected import Gradients, Local, Missing
@@ -98,7 +99,8 @@ class KeepingAnswers(Wrapper):
     ) -> Gradients:
         """Return the kept answers if the question is repeated and this process has them; ask otherwise."""
         kept = self._kept
-        if repeated and kept.answers is not None and kept.w is w and kept.objectives == dict(objectives):
+        same = kept.w is not None and kept.objectives == dict(objectives) and torch.equal(kept.w, w)
+        if repeated and same and kept.answers is not None:
             return kept.answers
         kept.w = kept.objectives = kept.answers = None  # free the old gradients before new ones arrive
         answers = self.inner.gradients(w, objectives, pseudo, keep=keep, repeated=repeated, **how)

@@ -11,6 +11,7 @@ Storage: one last layer per client that may be forgotten. Communication: none fo
 layer down and up per such client and round.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -42,7 +43,7 @@ class FedAU(Staged):
             raise ValueError(f"alpha must lie between 0 and 1, not {self.alpha}")
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> StagedState:
-        """Start from ``w0``; raise UserError if a forget client has no second head."""
+        """Start from ``w0``, which is not held; raise UserError if a forget client has no second head."""
         state: StagedState = super().init(federation, w0, request, seed)
         heads = self.recorded(federation).heads()
         if absent := [i for i in state.forget if i not in heads]:
@@ -56,11 +57,11 @@ class FedAU(Staged):
                 f"the second head of client {', '.join(wrong)} has {heads[wrong[0]].numel()} numbers, the last layer "
                 f"of the model {head.stop - head.start}; train again with --record fedau"
             )
-        return state
+        return dataclasses.replace(state, w0=torch.empty(0))
 
     def rows(self, forget: int, retained: int) -> int:
-        """Count w0; second heads are small."""
-        return 1
+        """Count nothing; second heads are small."""
+        return 0
 
     def unlearn(self, federation: Federation, state: StagedState) -> StagedState:
         """Mix the last layer on the server."""

@@ -13,6 +13,7 @@ Storage: (clients + 1) models for every stored round. Communication: one model d
 round; the forget clients are not needed.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class FedEraser(Staged):
         """Start from ``w0``, which the first round replaces by the recorded initial model; a history is required."""
         state: StagedState = super().init(federation, w0, request, seed)
         self.recorded(federation)
-        return state
+        return dataclasses.replace(state, w0=torch.empty(0))
 
     def rows(self, forget: int, retained: int) -> int:
         """Count the new models of the retained clients, and three others; recorded models are read one at a time."""

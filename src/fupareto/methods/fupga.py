@@ -22,6 +22,7 @@ from fupareto.errors import NotApplicable, UserError
 from fupareto.federation.contract import Federation
 from fupareto.federation.history import History
 from fupareto.federation.questions import Question, TrainWithin
+from fupareto.federation.questions.base import FORWARD
 from fupareto.federation.request import Request
 from fupareto.methods.base import State, positive
 from fupareto.methods.staged import Staged, StagedState, moved
@@ -77,15 +78,14 @@ class FUPGA(Staged):
             forget=forget,
             retained=retained,
             seed=seed,
-            w0=w0,
             center=center,
             radius=(squared / 3) ** 0.5,
             active=forget,
         )
 
     def rows(self, forget: int, retained: int) -> int:
-        """Count the models of the forget clients, w0 and the reference model."""
-        return forget + 2
+        """Count the models of the forget clients and the reference model."""
+        return forget + 1
 
     def unlearn(self, federation: Federation, state: FUPGAState) -> FUPGAState:
         """Run local ascent at the active clients and take the mean of their models."""
@@ -99,6 +99,7 @@ class FUPGA(Staged):
         w = answer.models.mean(0)
         guess = 1.0 / federation.layout.head().shape[0]
         seen = federation.evaluate(w, state.forget, ("train",))
+        federation.traffic.passes += FORWARD * len(state.forget)  # a part of the method, not a measurement
         known = {i: seen.accuracy(i, "train") for i in state.forget}
         active = tuple(i for i, a in known.items() if a is None or a > guess)
         record |= {"ended": not active, "missing": {**answer.missing, **seen.missing}}

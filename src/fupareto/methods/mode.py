@@ -51,14 +51,14 @@ class MoDe(Staged):
                 raise ValueError(f"{name} must lie between 0 and 1, not {getattr(self, name)}")
 
     def init(self, federation: Federation, w0: Tensor, request: Request | None, seed: int = 0) -> MoDeState:
-        """Start from ``w0``, with a newly initialised model v."""
+        """Start from ``w0``, with a newly initialised model v; w0 itself is not held."""
         forget, retained = self.sides(federation, request)
         v = federation.fresh(derive(seed, "mode"))
-        return MoDeState(w=w0, forget=forget, retained=retained, seed=seed, w0=w0, v=v)
+        return MoDeState(w=w0, forget=forget, retained=retained, seed=seed, v=v)
 
     def rows(self, forget: int, retained: int) -> int:
-        """Count w0 and v; both means are running ones."""
-        return 2
+        """Count v; both means are running ones."""
+        return 1
 
     def unlearn(self, federation: Federation, state: MoDeState) -> MoDeState:
         """Degrade in the first half of the rounds; guide in every round."""

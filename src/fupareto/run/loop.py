@@ -28,6 +28,7 @@ from fupareto.run.in_memory import MemoryRun
 log = logging.getLogger("fupareto")
 Sides = tuple[tuple[str, ...], tuple[str, ...]]  # forget set, retained set
 Watch = Callable[[dict[str, Any]], None]  # called with every round's record
+STORED = "stored"  # entry of the record of a round whose state is larger than all before
 PATIENCE = 3  # consecutive rounds without a usable answer after which a run stops
 
 
@@ -40,7 +41,7 @@ class Outcome:
         place: Storage of records and models.
         sides: Forget set and retained set.
         part: Description of the forgotten data where they are not whole clients.
-        stored: Bytes of the method's last state in addition to the model; None where it is not known.
+        stored: The most bytes that the method's state held in addition to the model; None where it is not known.
     """
 
     federation: Federation
@@ -98,11 +99,14 @@ def run(
         if not state.done:
             book.take_up(state.w)
         rounds = _Rounds(method, KeepingAnswers(federation), place, answered(book.records()), missing)
+        held = max((record.get(STORED, 0) for record in book.records()), default=0)
         keeper = replay.Keeper(method, place, book.records()) if sides[0] and request is not None else None
         while not state.done:
             before, stage = state, state.stage
             state, record = rounds.next(before)
             book.complete(before.w)
+            if (now := _stored_bytes(state)) > held:
+                record[STORED] = held = now
             if keeper:  # what a request was answered by can be computed again
                 record |= keeper.kept(before, state)
             ended = state.done or state.stage != stage
@@ -113,7 +117,7 @@ def run(
             place.save_state(method.stored(state), book.waiting)
             rounds.check(record)
     _check_learnt(place.rounds(), state, w0)
-    return Outcome(federation, place, sides, about.words() if about else "", _stored_bytes(state))
+    return Outcome(federation, place, sides, about.words() if about else "", held)
 
 
 def _resumed(method: Method, federation: Federation, place: Run | MemoryRun) -> tuple[State | None, dict[str, str]]:

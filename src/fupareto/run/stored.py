@@ -62,6 +62,7 @@ class Record(_Stored):
     bytes_up: Count = 0
     bytes_down: Count = 0
     passes: Annotated[float, Field(ge=0)] | None = None
+    stored: Count = 0
     asr: Number = None
     r_acc: Number = None
     r_acc_min: Number = None

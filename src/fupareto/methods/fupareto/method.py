@@ -260,9 +260,7 @@ class FUPareto(FUParetoOptions):
         """Ask for losses and gradients; after a round without a step they may be those of the last round."""
         seed = state.stream("gradient")
         pseudo = Local(self._eta(state), 1, self.batch_size, seed) if self.gradient == "pseudo" else None
-        keep = (
-            state.stage == "unlearned" and pseudo is None and self.search_mode == "eval"
-        )  # not in recovery, which holds the guards
+        keep = pseudo is None and self.search_mode == "eval"
         again = keep and state.answered == tuple(losses)
         answer = federation.gradients(
             state.w, losses, pseudo=pseudo, mode=self.search_mode, seed=seed, keep=keep, repeated=again
