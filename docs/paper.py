@@ -169,7 +169,7 @@ def _signed(value: float) -> str:
 
 
 def page(about: Mapping[str, Any], folder: Path) -> str:
-    """Return the page; raise ValueError for a column without a run and a reason."""
+    """Return the page; raise ValueError for a column without a run and a reason, or an unexplained contradiction."""
     found = list(columns(about, folder))
     parts = [INTRODUCTION, "## The rule", RULE, "## In short", *_counts(found), "## Figures and other claims"]
     parts.append(_figures(about, folder))
@@ -217,7 +217,8 @@ def _about(about: Mapping[str, Any], column: Column) -> str:
         if reason is None:
             raise ValueError(f"{column.title} has neither a result file nor a reason in docs/results/paper.toml")
         return f"Not run: {reason}."
-    seeds = column.setting()["seeds"]
+    cells = column.results["cells"]
+    seeds = sorted({c["seed"] for c in cells if c["setting"] == column.setting()["name"] and c.get("stages")})
     chosen = about["chosen"].get(column.dataset)
     if chosen is None:
         raise ValueError(f"docs/results/paper.toml does not say what was chosen on {column.dataset}: add [chosen.…]")
@@ -230,10 +231,12 @@ def _about(about: Mapping[str, Any], column: Column) -> str:
 def _explained(about: Mapping[str, Any], column: Column, rows: Sequence[Line]) -> list[str]:
     """Return a sentence for every method that contradicts the paper."""
     names = dict.fromkeys(line.method for line in rows if line.verdict == CONTRADICTED)
-    texts = {
-        name: next(e["text"] for e in about["explained"] if _matches(e, {**column.keys, "method": name}))
-        for name in names
-    }
+    texts = {}
+    for name in names:
+        entry = next((e for e in about["explained"] if _matches(e, {**column.keys, "method": name})), None)
+        if entry is None:
+            raise ValueError(f"{name} contradicts {column.title}, and docs/results/paper.toml says nothing of it")
+        texts[name] = entry["text"]
     return ["\n".join(f"- **{name}** contradicts: {text}" for name, text in texts.items())] if texts else []
 
 
