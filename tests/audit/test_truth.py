@@ -92,7 +92,7 @@ def audited(kept: str, mark: bool = True) -> dict[str, Any]:
     known, engine = models(mark), federation(mark)
     stages = {"initial": known["initial"], "unlearned": known[kept]}
     summary = summarise(engine, stages, SIDES, [])
-    cost = dict.fromkeys(("rounds", "seconds", "bytes_up", "bytes_down"))
+    cost = dict.fromkeys(("rounds", "seconds", "bytes_up", "bytes_down"))  # an earlier version counted no passes
     truths = tuple(Truth(known[f"retrained-{k}"], cost) for k in (1, 2))
     extent = Extent(truths, TRAINING, dormancy=15)
     with engine.session():

@@ -81,7 +81,7 @@ def make_summary(clients: list[str] | None = None, forget: list[str] | None = No
             "unlearned": make_stage(clients, forget, 0.0312, 0.8533, 2.317),
             "recovered": make_stage(clients, forget, 0.0291, 0.8977, 2.391),
         },
-        "cost": {"rounds": 60, "seconds": 12.34, "bytes_up": 48_123_456, "bytes_down": 51_234_567},
+        "cost": {"rounds": 60, "seconds": 12.34, "bytes_up": 48_123_456, "bytes_down": 51_234_567, "passes": 1_234.5},
         "phases": {"improve": 31, "expand": 4, "failed": 5},
         "status": "complete",
         "final": "recovered",
@@ -147,7 +147,7 @@ def _truth(summary: dict[str, Any], marked: bool) -> dict[str, Any]:
             "disagreement": 0.22 / (1 + 3 * place),
             "distance": 3.1 - place,
         }
-    cost = {"rounds": 200, "seconds": 97.3, "bytes_up": 160_123_456, "bytes_down": 171_234_567}
+    cost = {"rounds": 200, "seconds": 97.3, "bytes_up": 160_123_456, "bytes_down": 171_234_567, "passes": 4_000.0}
     return {**cost, "retrained": retrained, **second, "stages": gaps}
 
 

@@ -54,10 +54,13 @@ def only(monkeypatch: pytest.MonkeyPatch, free: int | None) -> None:
 def test_the_peak_is_as_predicted(name: str, options: dict[str, Any]) -> None:
     """200 clients, 48,010 parameters: one float32 copy of all gradients is 38 MB, and a second one would be seen."""
     chosen = ["wide", "[64]", "200", "20", name, json.dumps(options), "20"]
-    done = subprocess.run([sys.executable, str(PEAK), *chosen], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
+    for _ in range(3):  # what threads leave unused in their heaps depends on which of them is kept waiting
+        done = subprocess.run([sys.executable, str(PEAK), *chosen], capture_output=True, text=True, check=True)
+        found = json.loads(done.stdout)
+        if found["grew"] <= found["needed"] + CONSTANT:
+            break
     assert found["parameters"] == 48_010
-    assert found["grew"] <= 1.25 * found["needed"] + CONSTANT, found
+    assert found["grew"] <= found["needed"] + CONSTANT, found
     assert found["needed"] <= 2 * found["grew"] + CONSTANT, found
 
 
@@ -244,7 +247,7 @@ class Slow(SimulatedFederation):
         return super()._answer(client, question)
 
 
-@pytest.mark.parametrize(("workers", "size", "most"), [(1, 2**25, 3), (2, 2**25, 5), (2, 100, 33)])
+@pytest.mark.parametrize(("workers", "size", "most"), [(1, 2**25, 2), (2, 2**25, 4), (2, 100, 32)])
 def test_only_so_many_are_asked_ahead(workers: int, size: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     federation = Slow(plain(), clients(count=80), workers=workers)
     monkeypatch.setattr("fupareto.federation.simulated.ROOM", 8 * 4 * federation.layout.size * 100 // size)
@@ -255,7 +258,7 @@ def test_only_so_many_are_asked_ahead(workers: int, size: int, most: int, monkey
         federation.taken += 1
         seen.append(i)
     assert seen == list(federation.ids)
-    assert 1 < federation.ahead <= most
+    assert min(most // 2, 4) <= federation.ahead <= most  # how many begin before anybody looks varies
 
 
 def test_the_largest_clients_begin_and_answers_keep_their_order() -> None:

@@ -163,7 +163,7 @@ def compare(
     others = {**models, **{stage: truth.w for stage, truth in retrained.items() if stage != RETRAINED}}
     known = {**measured, **own}
     return {
-        **{key: first.cost[key] for key in COST},
+        **{key: first.cost.get(key) for key in COST},
         **own,
         "stages": {
             stage: distance(federation, w, first.w, known[stage], own[RETRAINED], sides[0])

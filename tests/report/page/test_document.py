@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fupareto.report import render, render_comparison
+from fupareto.vocabulary import COST
 
 NASTY = ["<script>alert(1)</script>", "a&b\"'", "$x^2_{$", "医院", "bell\x07", "\ud800", 'id="x" url(#y)']
 
@@ -95,7 +96,7 @@ def test_the_numbers_of_the_audit_are_all_on_the_page(audit: Any, pages: tuple[s
     page = Reader(pages[0])
     ends = ("auc", "low", "high", "balanced_accuracy", "tpr_1", "tpr_01")
     wanted = {"audit.told_apart.auc", "audit.told_apart.with", "audit.exclusivity.lost"}
-    wanted |= {f"audit.truth.{key}" for key in ("rounds", "seconds", "bytes_up", "bytes_down", "retrained.r_acc")}
+    wanted |= {f"audit.truth.{key}" for key in (*COST, "retrained.r_acc")}
     for stage, found in audit["membership"].items():
         wanted |= {f"audit.membership.{stage}.mean.confidence.{end}" for end in ends[:3]}
         for name, client in found["clients"].items():
